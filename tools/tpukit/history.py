@@ -12,6 +12,8 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from tpukit.goodput import measures, sums
+from tpukit.goodput.causes import of_attempt
 from tpukit.reasons import MEANINGS, Budget, Reason
 from tpukit.records import Attempt, Folded, Job
 
@@ -87,7 +89,10 @@ def compacted(job: Job) -> Job:
         keep -= 1
     if keep == 0:
         return replace(job, attempts=tuple(attempts)) if tuple(attempts) != job.attempts else job
-    return replace(job, folded=fold(job.folded, attempts[:keep]), attempts=tuple(attempts[keep:]))
+    folded = fold(job.folded, attempts[:keep])
+    for attempt in attempts[:keep]:
+        folded = sums.folded(folded, of_attempt(attempt, attempt.ended), measures.of([attempt]))
+    return replace(job, folded=folded, attempts=tuple(attempts[keep:]))
 
 
 def fold(before: Folded | None, attempts: Iterable[Attempt]) -> Folded:
@@ -129,6 +134,8 @@ def _with(before: Folded, attempt: Attempt) -> Folded:
         saved=attempt.saved,
         furthest=max(before.furthest, attempt.step) if same else attempt.step,
         kept=_kept(before, [attempt]),
+        spent=before.spent,
+        measured=before.measured,
     )
 
 

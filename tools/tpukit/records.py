@@ -16,6 +16,27 @@ from tpukit.store import Kind, Store
 ACTIVE = (State.PENDING, State.SCHEDULED, State.RUNNING)
 
 
+class Marks(msgspec.Struct, frozen=True):
+    """When an attempt passed from one cause of spent time to the next (tpukit.goodput), and what its saves cost.
+
+    Times are seconds since the epoch; 0: not seen.
+    """
+
+    since: float = 0.0  # its time counts from here: the end of the attempt before, or when the job was sent
+    base: int = -1  # the furthest step that attempts before it had done, since their origin
+    making: float = 0.0  # its slices were being made
+    placed: float = 0.0  # its slices were there
+    announced: float = 0.0  # its program reported that steps will follow
+    stepped: float = 0.0  # its first step was seen
+    first: int = -1  # that step
+    advanced: float = 0.0  # its first step beyond `base` was seen
+    moved: float = 0.0  # its step last changed; noted when it ends or is told to leave
+    told: float = 0.0  # it was told to leave
+    saves: int = 0  # saves whose cost was measured
+    saving: float = 0.0  # seconds for which those kept training waiting
+    squares: float = 0.0  # sum of the squares of those seconds, for the error
+
+
 class Attempt(msgspec.Struct, frozen=True):
     """One try at a job."""
 
@@ -35,6 +56,7 @@ class Attempt(msgspec.Struct, frozen=True):
     learned: dict[str, Any] = {}  # what its place needs to recognise it again, on any machine; nobody else reads it
     step: int = -1  # the furthest that was seen when it ended; -1: none was
     warning: str = ""  # what a person should know of it although it ran, or ended well
+    marks: Marks = Marks()
 
 
 class Folded(msgspec.Struct, frozen=True):
@@ -49,6 +71,8 @@ class Folded(msgspec.Struct, frozen=True):
     saved: int = -1
     furthest: int = -1  # the furthest step that was seen since its origin
     kept: tuple[Attempt, ...] = ()  # the first of all, and the last one that its place learned something of
+    spent: dict[str, dict[str, int]] = {}  # milliseconds by week and cause (tpukit.goodput)
+    measured: dict[str, float] = {}  # sums that advice needs (tpukit.goodput)
 
 
 class Outcome(msgspec.Struct, frozen=True):

@@ -21,6 +21,7 @@ INTERRUPTED = 130  # as shells have it
 COMMANDS = {
     "run": ("tpukit.cli.run", "Send a job and follow it."),
     "job": ("tpukit.cli.job", "Look at jobs, stop them, run them again."),
+    "cost": ("tpukit.cli.cost", "Show what jobs cost, and what their time went to."),
     "drill": (
         "tpukit.cli.drill",
         "Test that a job survives failures: inject each one and compare with an unbroken run.",
@@ -31,6 +32,7 @@ COMMANDS = {
     "alias": ("tpukit.cli.alias", "Manage short names for settings of programs and for TPUs."),
     "settings": ("tpukit.cli.settings", "Show what is set for all jobs, from where, and change it."),
     "serve": ("tpukit.cli.serve", "Drive the jobs that no terminal follows."),
+    "page": ("tpukit.cli.page", "Open the page: what runs, what waits and why, what it costs."),
     "queue": ("tpukit.cli.queue", "Run Python code sent by applications and return the result."),
     "team": ("tpukit.cli.team", "Manage teams: their quotas, and what runs and waits in each queue."),
     "store": ("tpukit.cli.store", "Show where jobs are stored, and move them to another store."),

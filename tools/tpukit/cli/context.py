@@ -79,6 +79,7 @@ def driver(
     It renews its leases in the background: an upload may take longer than a lease.
     """
     from tpukit.jobs.driver import Driver
+    from tpukit.jobs.spent_budgets import Holding
 
     driver = Driver(
         store(),
@@ -90,6 +91,7 @@ def driver(
         report=report,
         complain=complain or say,
         observed=observed,
+        held=Holding(store(), CLOCK).why,
         hooks=hooks,
     )
     driver.leases.keep()

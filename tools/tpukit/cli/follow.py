@@ -256,17 +256,7 @@ class Follower:
 
 
 def ask_to_stop(job_id: str) -> None:
-    from msgspec.structs import replace
-
     from tpukit.cli import context
-    from tpukit.records import JOBS
-    from tpukit.store import change
+    from tpukit.jobs import person_requests
 
-    change(
-        context.store(),
-        JOBS,
-        job_id,
-        lambda job: job if job.state.ended else replace(job, wanted="stop"),
-        note=f"stop requested by {context.owner()}",
-        at=context.CLOCK.now(),
-    )
+    person_requests.stop(context.store(), job_id, context.owner(), context.CLOCK.now())

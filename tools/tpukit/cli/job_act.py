@@ -40,16 +40,12 @@ def rerun(job: str, on: str, detach: bool) -> None:
 
 
 def _again(name: str, wanted: str, on: str, detach: bool) -> None:
-    from msgspec.structs import replace
-
     from tpukit.cli import context
     from tpukit.cli.follow import Follower
     from tpukit.cli.interrupts import Interrupts
-    from tpukit.errors import Conflict, Invalid, Problem
-    from tpukit.plan import Plan
-    from tpukit.reasons import State
-    from tpukit.records import JOBS, Job
-    from tpukit.store import change
+    from tpukit.errors import Invalid, Problem
+    from tpukit.jobs import person_requests
+    from tpukit.records import Job
 
     meant = job_view.find(name)
     if not isinstance(meant, Job):
@@ -68,19 +64,13 @@ def _again(name: str, wanted: str, on: str, detach: bool) -> None:
         job_start.again_on(meant, window, wanted, on, detach)
         return
 
-    def ask(job: Job) -> Job:
-        if not job.state.ended:
-            raise Conflict(f"{job.id} is {job.state}", hint=f"`tpu job stop {job.id}` first")
-        return replace(job, state=State.PENDING, wanted=wanted, reason=None, message="", ended=0.0)
-
-    ask(meant)
+    person_requests.asked(meant, wanted)
     if window:
         _hold_again(window)
-    context.places()[meant.place].check_code(Plan.from_json(meant.plan))
+    person_requests.check_code(context.places(), meant)
     interrupts = Interrupts().start()
     context.claim(meant.id)
-    note = f"{wanted} requested by {context.owner()}"
-    record = change(context.store(), JOBS, meant.id, ask, note=note, at=context.CLOCK.now()).value
+    record = person_requests.again(context.store(), meant.id, wanted, context.owner(), context.CLOCK.now())
     click.echo(record.id)
     follower = Follower(record.id, "ask", interrupts)
     sys.exit(follower.hand_over() if detach else follower.follow())

@@ -30,7 +30,8 @@ LEAVE_SECONDS = 1.0
 @click.option("--tick", type=click.FloatRange(min=0.05), default=0.5, show_default=True, help="Seconds between rounds.")
 @click.option("--until-idle", is_flag=True, help="Exit when no job is left that can be driven from here.")
 @click.option("--port", type=click.IntRange(0, 65535), help="Port of health and metrics on loopback (default: 9464).")
-@click.option("--no-http", is_flag=True, help="Serve neither health nor metrics.")
+@click.option("--page-port", type=click.IntRange(0, 65535), help="Port of the page on loopback (default: 9465).")
+@click.option("--no-http", is_flag=True, help="Serve neither health, nor metrics, nor the page.")
 @click.option(
     "--check", type=click.Choice(["live", "ready"]), help="Print the health of the one that runs here, and exit."
 )
@@ -42,6 +43,7 @@ def command(
     tick: float,
     until_idle: bool,
     port: int | None,
+    page_port: int | None,
     no_http: bool,
     check: str | None,
     install: bool,
@@ -65,12 +67,14 @@ def command(
     if check:
         click.echo(http.check(check, port or http.PORT), err=True)
     elif install or uninstall:
-        _unit(_arguments(parallel, tick, port, no_http), install, now)
+        _unit(_arguments(parallel, tick, port, page_port, no_http), install, now)
     else:
-        _serve(parallel or max(1, (os.cpu_count() or 2) // 2), tick, until_idle, port, no_http)
+        _serve(parallel or max(1, (os.cpu_count() or 2) // 2), tick, until_idle, port, page_port, no_http)
 
 
-def _serve(parallel: int, tick: float, until_idle: bool, port: int | None, no_http: bool) -> None:
+def _serve(
+    parallel: int, tick: float, until_idle: bool, port: int | None, page_port: int | None, no_http: bool
+) -> None:
     from tpukit.cli import context
     from tpukit.serve import presence
     from tpukit.serve.metrics import Metrics
@@ -84,6 +88,7 @@ def _serve(parallel: int, tick: float, until_idle: bool, port: int | None, no_ht
     service = Service(context.store(), driver, context.CLOCK, metrics, tick=tick, say=_say, **beside)
     if not no_http:
         _start_http(service, metrics, port)
+        _start_page(page_port)
     _say("serving; Ctrl-C leaves, jobs run on")
 
     def run() -> None:
@@ -123,6 +128,23 @@ def _start_http(service: Service, metrics: Metrics, port: int | None) -> None:
         return
     if port == 0:
         _say(f"health and metrics on http://{http.LOOPBACK}:{server.server_address[1]}")
+
+
+def _start_page(port: int | None) -> None:
+    from tpukit import paths
+    from tpukit.cli import page
+    from tpukit.errors import TpukitError
+    from tpukit.serve.page import page_server
+
+    try:
+        served = page_server.start(page.site(driven=True), paths.state(), page_server.PORT if port is None else port)
+    except TpukitError as error:
+        if port is not None:
+            raise
+        _say(f"{error}\n  going on without the page")
+        return
+    if port == 0:
+        _say(f"page on port {served.port}; `tpu page` opens it")
 
 
 def _prune() -> None:
@@ -200,9 +222,9 @@ def _unit(arguments: list[str], install: bool, now: bool) -> None:
         click.echo("so that it runs while you are not logged in: loginctl enable-linger", err=True)
 
 
-def _arguments(parallel: int | None, tick: float, port: int | None, no_http: bool) -> list[str]:
+def _arguments(parallel: int | None, tick: float, port: int | None, page_port: int | None, no_http: bool) -> list[str]:
     """Of the one that the unit runs."""
-    named = [("--parallel", parallel), ("--port", port)]
+    named = [("--parallel", parallel), ("--port", port), ("--page-port", page_port)]
     given = [word for name, value in named if value is not None for word in (name, str(value))]
     return [*given, "--tick", str(tick), *(["--no-http"] if no_http else [])]
 

@@ -13,6 +13,7 @@ from enum import StrEnum
 from msgspec.structs import replace
 
 from tpukit import history, rules
+from tpukit.jobs import marks
 from tpukit.places.base import FollowUp, HostView, Observation
 from tpukit.reasons import Reason, State, message
 from tpukit.records import Attempt, Job, Outcome
@@ -72,6 +73,8 @@ def _decide(job: Job, spec: JobSpec, seen: Observation | None, now: float) -> St
         return _close(job, spec, seen, now)
     if attempt.state.ended:
         return _begin(job, spec, seen, now)
+    if (marked := marks.noted(attempt, seen, now)) is not attempt:
+        attempt, job = marked, _with(job, marked)
     if attempt.stopping or job.wanted == "stop":
         return _leave(job, spec, attempt, seen, now)
     if seen.state.ended:
@@ -83,18 +86,18 @@ def _decide(job: Job, spec: JobSpec, seen: Observation | None, now: float) -> St
         waits = replace(job, state=State.SCHEDULED, reason=seen.reason, message=seen.detail)
         note = f"waits: {seen.detail}" if seen.detail and seen.detail != job.message else ""
         return Step(waits, Act.FOLLOW_UP if seen.follow_up else None, note=note, follow_up=seen.follow_up)
-    return _running(job, spec, attempt, seen)
+    return _running(job, spec, attempt, seen, now)
 
 
-def _running(job: Job, spec: JobSpec, attempt: Attempt, seen: Observation) -> Step:
+def _running(job: Job, spec: JobSpec, attempt: Attempt, seen: Observation, now: float) -> Step:
     attempt = replace(
         attempt, state=State.RUNNING, started=seen.started or attempt.started, saved=max(attempt.saved, seen.saved)
     )
     running = replace(_with(job, attempt), state=State.RUNNING, reason=None, message=seen.detail)
     if spec.max.runtime and seen.ran > spec.max.runtime:
-        return _stop(running, spec, attempt, Reason.TIMEOUT)
+        return _stop(running, spec, marks.told(attempt, seen.hosts, now), Reason.TIMEOUT)
     if stalled := _stalled(seen.hosts, spec.max.stall, early="stall" in spec.max.given):
-        return _stop(running, spec, attempt, Reason.HANG, stalled)
+        return _stop(running, spec, marks.told(attempt, seen.hosts, now), Reason.HANG, stalled)
     act = Act.FOLLOW_UP if seen.follow_up else None
     if seen.warning and seen.warning != attempt.warning:
         warned = _with(running, replace(attempt, warning=seen.warning))
@@ -111,17 +114,19 @@ def _begin(job: Job, spec: JobSpec, seen: Observation | None, now: float) -> Ste
         said = message(Reason.CANCELLED)
         return _finish(job, spec, Outcome(State.CANCELLED, Reason.CANCELLED, said), seen, now)
     if job.wanted in (Action.RESUME, Action.RERUN) and job.attempts:
-        return _launch(job, rules.following(job.attempts, Action(job.wanted), asked=True), f"{job.wanted} as asked")
+        following = rules.following(job.attempts, Action(job.wanted), asked=True)
+        return _launch(job, following, f"{job.wanted} as asked", now)
     if not job.attempts:
-        return _launch(job, rules.following((), Action.RERUN), "first attempt")
+        return _launch(job, rules.following((), Action.RERUN), "first attempt", now)
     verdict = rules.decide(job.attempts, spec.rule, spec.max.restarts, job.folded)
     ended = job.attempts[-1].ended
     if ended <= now < verdict.not_before:  # a clock that was set back makes nobody wait longer
         return Step(job)
-    return _launch(job, rules.following(job.attempts, verdict.action), str(verdict.action))
+    return _launch(job, rules.following(job.attempts, verdict.action), str(verdict.action), now)
 
 
-def _launch(job: Job, attempt: Attempt, why: str) -> Step:
+def _launch(job: Job, attempt: Attempt, why: str, now: float) -> Step:
+    attempt = marks.launched(job, attempt, now)
     launched = replace(
         job,
         attempts=(*job.attempts, attempt),
@@ -151,7 +156,7 @@ def _leave(job: Job, spec: JobSpec, attempt: Attempt, seen: Observation, now: fl
     if attempt.stopping is None:
         if seen.state.ended and not seen.active:  # it was quicker
             return _end(job, spec, attempt, seen, now)
-        return _stop(job, spec, attempt, Reason.CANCELLED)
+        return _stop(job, spec, marks.told(attempt, seen.hosts, now), Reason.CANCELLED)
     if seen.active:
         return Step(job, Act.STOP, _grace(attempt.stopping, spec))
     return _end(job, spec, attempt, seen, now)
@@ -184,7 +189,7 @@ def _end(job: Job, spec: JobSpec, attempt: Attempt, seen: Observation, now: floa
         return _finish(job, spec, Outcome(verdict.state, verdict.reason, verdict.message), seen, attempt.ended)
     if seen.next is not None:  # the place has begun it by itself
         following = replace(rules.following(job.attempts, verdict.action), learned=history.learned({}, seen.next))
-        step = _launch(job, following, f"{verdict.message}; {verdict.action}")
+        step = _launch(job, following, f"{verdict.message}; {verdict.action}", now)
         return Step(step.job, note=step.note)
     return Step(replace(job, state=State.PENDING, reason=verdict.reason, message=verdict.message), note=verdict.message)
 

@@ -35,9 +35,14 @@ class JobUse:
     states: Sequence[str] = ACTIVE
 
     def __init__(
-        self, places: Mapping[str, Place], parallel: int, observed: Callable[[str, Observation], None]
+        self,
+        places: Mapping[str, Place],
+        parallel: int,
+        observed: Callable[[str, Observation], None],
+        held: Callable[[Job], str],
     ) -> None:
         self._places = places
+        self._held = held  # why a job that has not begun must not begin yet; empty: it may
         self._observer = Observer(places, observed)
         self._parallel = parallel  # jobs that may use this machine at once; 0: all
 
@@ -67,6 +72,8 @@ class JobUse:
     def decide(self, job: Job, seen: Observation | None, now: float) -> Decision[Job]:
         if seen is None and job.attempts:  # somebody launched one since we looked: look first
             return Decision(job)
+        if not job.attempts and job.wanted == "run" and (why := self._held(job)):
+            return Decision(history.bounded(replace(job, message=why)))
         step = decide(job, self._observer.plans.of(job).spec, seen, now)
         return Decision(step.job, Order(step.act, step.grace, step.follow_up) if step.act else None, step.note)
 
@@ -104,6 +111,7 @@ class Driver:
         report: Callable[[str, str], None] = lambda job_id, text: None,
         complain: Callable[[str, str], None] = lambda job_id, text: None,
         observed: Callable[[str, Observation], None] = lambda job_id, seen: None,
+        held: Callable[[Job], str] = lambda job: "",
         hooks: Hooks | None = None,
     ) -> None:
         self._store, self._places, self._complain = store, places, complain
@@ -111,7 +119,7 @@ class Driver:
         self.leases = Leases(store, holder, clock)
         self.kernel: Kernel[Job, Observation] = Kernel(
             store,
-            JobUse(places, parallel, observed),
+            JobUse(places, parallel, observed, held),
             self.leases,
             clock,
             workers=workers,

@@ -8,6 +8,7 @@ from dataclasses import replace
 from tpukit.errors import TpukitError
 from tpukit.jobs.liveness import Liveness
 from tpukit.jobs.plans import Plans
+from tpukit.jobs.save_costs import Saves
 from tpukit.places.base import Observation, Place
 from tpukit.reasons import State
 from tpukit.records import Job
@@ -18,6 +19,7 @@ class Observer:
         self._places = places
         self._observed = observed  # told of each observation, for those who show it
         self._liveness = Liveness()
+        self._saves = Saves()
         self.plans = Plans()
 
     def group(self, job: Job) -> str | None:
@@ -39,6 +41,7 @@ class Observer:
     def keep_only(self, jobs: Sequence[Job]) -> None:
         active = {job.id for job in jobs}
         self._liveness.keep_only(active)
+        self._saves.keep_only(active)
         self.plans.keep_only(active)
 
     def _with_idle(self, job: Job, seen: Observation | TpukitError) -> Observation | TpukitError:
@@ -46,5 +49,7 @@ class Observer:
             return seen
         running = seen.state is State.RUNNING
         seen = replace(seen, hosts=self._liveness.count(job.id, job.attempt.number, seen.hosts, running=running))
+        if running:
+            seen = replace(seen, save_held=self._saves.held(job.id, job.attempt.number, seen.hosts))
         self._observed(job.id, seen)
         return seen

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from tpukit.errors import NotFound, Problem, TpukitError
+from tpukit.goodput.causes import Cause
 from tpukit.plan import Plan
 from tpukit.reasons import Reason, State
 from tpukit.records import Attempt, Job
@@ -114,6 +115,8 @@ class Observation:
     learned: Mapping[str, Any] = field(default_factory=dict)  # to be remembered with this attempt
     next: Mapping[str, Any] | None = None  # the place began the next attempt by itself: to be remembered with that
     follow_up: FollowUp | None = None  # of one that runs: to be done by `Place.follow_up`
+    waits_as: Cause = Cause.WAITING  # of one that waits: what that time counts as
+    save_held: float | None = None  # seconds for which the save since the last observation kept training waiting
 
 
 @dataclass(frozen=True, slots=True)

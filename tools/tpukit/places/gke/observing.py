@@ -134,7 +134,9 @@ class Observer:
             if not state.leaving:
                 why = pending.why(plan, state, self.evidence.lister.surroundings(plan.team))
             seen = self._seen(handle, State.SCHEDULED, records, learned=learned)
-            return self._with_renewal(handle, state, replace(seen, reason=why.reason, detail=why.detail))
+            return self._with_renewal(
+                handle, state, replace(seen, reason=why.reason, detail=why.detail, waits_as=why.counts_as)
+            )
         seen = self._seen(handle, State.RUNNING, records, learned=learned)
         if stuck.in_doubt(state) and not state.leaving:
             nodes = self.evidence.lister.surroundings(plan.team).nodes

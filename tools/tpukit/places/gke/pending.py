@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tpukit.goodput.causes import Cause
 from tpukit.places.gke import stuck
 from tpukit.places.gke.capacity import shortage
 from tpukit.places.gke.failure import image_trouble
@@ -47,6 +48,7 @@ class Surroundings:
 class Waiting:
     detail: str
     reason: Reason | None = None  # where it is one that the record names
+    counts_as: Cause = Cause.WAITING
 
 
 def why(plan: Plan, state: JobSetState, around: Surroundings) -> Waiting:
@@ -63,23 +65,24 @@ def why(plan: Plan, state: JobSetState, around: Surroundings) -> Waiting:
         return Waiting(said or "it waits for its turn in the queue of its team", reason)
     pods = state.current_pods()
     if trouble := image_trouble(pods):
-        return Waiting(f"the image cannot be had: {trouble.said}")
+        return Waiting(f"the image cannot be had: {trouble.said}", counts_as=Cause.STARTING)
     if len(pods) < plan.hosts:
         refused = next(
             (text for job in state.jobs if (text := _said(around.events, job, ("FailedCreate",)))), ""
         ) or _said(around.events, state.jobset, ("JobCreationFailed",))
         if refused:
-            return Waiting(f"its hosts cannot be made: {refused}")
+            return Waiting(f"its hosts cannot be made: {refused}", counts_as=Cause.STARTING)
     last = stuck.of_last_attempt(state, around.nodes)
     if last and (not pods or stuck.NOT_READY in last):
         return Waiting(last)
     if unplaced := [pod for pod in pods if _unscheduled(pod)]:
         short = shortage(around.events, {plan.id, *(str(pod["metadata"]["name"]) for pod in unplaced)})
-        return Waiting(_no_nodes(plan, unplaced, around), short.reason if short else None)
+        reason, counts_as = (short.reason, Cause.WAITING) if short else (None, Cause.MAKING)
+        return Waiting(_no_nodes(plan, unplaced, around), reason, counts_as)
     if waiting := _container_waits(pods) or _mount_waits(pods, around.events):
-        return Waiting(waiting)
+        return Waiting(waiting, counts_as=Cause.STARTING)
     running = sum(1 for pod in pods if phase(pod) == "Running")
-    return Waiting(f"{running} of {plan.hosts} hosts have started")
+    return Waiting(f"{running} of {plan.hosts} hosts have started", counts_as=Cause.STARTING)
 
 
 def _no_nodes(plan: Plan, pods: Sequence[Doc], around: Surroundings) -> str:

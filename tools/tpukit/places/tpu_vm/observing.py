@@ -10,6 +10,7 @@ from tpukit import pods
 from tpukit.clock import Clock
 from tpukit.cloud.tpu_vm import Node, Queued, TpuVms
 from tpukit.errors import Denied, TpukitError, Transient
+from tpukit.goodput.causes import Cause
 from tpukit.places import lines, log_tail, progress
 from tpukit.places.base import FollowUp, Handle, Observation
 from tpukit.places.log_progress import LogProgress
@@ -197,4 +198,5 @@ def _unready(machines: Machines) -> Observation:
         detail=words,
         active=bool(machines.waits) and machines.held,
         held=machines.held,
+        waits_as=Cause.MAKING if machines.waits and not machines.short else Cause.WAITING,
     )

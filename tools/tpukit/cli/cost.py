@@ -1,0 +1,157 @@
+"""`tpu cost`: what jobs cost, and what their time went to."""
+
+from __future__ import annotations
+
+import csv
+import io
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tpukit.cli.completion import job_ids
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tpukit.goodput.accounts import Account
+    from tpukit.goodput.money import Bill
+    from tpukit.records import Job
+
+
+@click.command("cost")
+@click.argument("job", required=False, shell_complete=job_ids)
+@click.option("--team", default="", help="Only jobs of this team.")
+@click.option(
+    "--since", default="", metavar="TIME", help="Only time since then: 7d, 12h, or a date such as 2026-11-01."
+)
+@click.option("--budget", type=click.FloatRange(min=0), metavar="USD", help="Set what --team may spend in 30 days.")
+@click.option("--hold", is_flag=True, help="With --budget: hold new jobs of the team while its budget is spent.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV: a row for each job.")
+def command(
+    job: str | None, team: str, since: str, budget: float | None, hold: bool, as_json: bool, as_csv: bool
+) -> None:
+    """Show what jobs cost by list price, and what their time went to.
+
+    Each second of a job has one cause: waiting, making slices, starting, compiling, new steps, repeated steps, saving,
+    hung, or stopped. Waiting and making slices are not billed. A budget of 0 removes it.
+
+    \b
+    Examples:
+      tpu cost                       all jobs
+      tpu cost pretrain              one job, with advice
+      tpu cost --team research --since 30d --csv
+      tpu cost --team research --budget 5000 --hold
+    """
+    from tpukit.cli import context
+    from tpukit.errors import Invalid, Problem
+    from tpukit.goodput import accounts, budgets
+    from tpukit.goodput.causes import Cause
+
+    now = context.CLOCK.now()
+    if budget is not None:
+        if not team:
+            raise Invalid(Problem("--budget", "names no team", "write --team TEAM --budget USD"))
+        budgets.set_budget(context.store(), team, budget, hold, now)
+        said = f"{budget:,.2f} USD in {budgets.WINDOW_DAYS} days" if budget else "removed"
+        click.echo(f"budget of team {team}: {said}", err=True)
+        return
+    start = _since(since, now)
+    jobs = _jobs(job, team, start)
+    listed = [accounts.of_job(one, now, start) for one in jobs]
+    whole = accounts.together(listed)
+    warnings = [one.words for one in budgets.spending(context.store(), jobs, now) if one.is_over] if not job else []
+    if as_json:
+        document = {"jobs": [accounts.document(one) for one in listed], "total": accounts.bill_document(whole)}
+        context.print_json(document | {"budgets_spent": warnings})
+    elif as_csv:
+        click.echo(_csv(listed), nl=False)
+    elif not listed:
+        click.echo("no such jobs; `tpu job list` shows all", err=True)
+    else:
+        _print(listed, whole, [cause for cause in Cause if cause in whole.goodput.spent], one=bool(job))
+    for text in warnings:
+        click.echo(text, err=True)
+
+
+def _jobs(name: str | None, team: str, start: float) -> list[Job]:
+    from tpukit.cli import context
+    from tpukit.goodput import budgets
+
+    if name:
+        return [context.find(name)]
+    found = [job for job in budgets.recent(context.store(), start) if team in ("", job.team)]
+    return sorted(found, key=lambda job: job.created, reverse=True)
+
+
+def _since(text: str, now: float) -> float:
+    from datetime import UTC, datetime
+
+    from tpukit.errors import Invalid, Problem
+    from tpukit.spec import durations
+
+    if not text:
+        return 0.0
+    try:
+        return now - durations.parse(text)
+    except ValueError:
+        pass
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        problem = Problem("--since", f"{text!r} is neither a duration nor a date", "write 7d, 12h or 2026-11-01")
+        raise Invalid(problem) from error
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+def _csv(listed: Sequence[Account]) -> str:
+    from tpukit.goodput.causes import Cause
+
+    text = io.StringIO()
+    rows = csv.writer(text, lineterminator="\n")
+    rows.writerow(["job", "team", "state", "usd", "new_steps", *(f"{cause} s" for cause in Cause)])
+    for one in listed:
+        spent = one.bill.goodput.spent
+        usd = "" if one.rate.usd is None else f"{one.bill.cost:.6f}"
+        steps = int(one.bill.goodput.measured.steps)
+        rows.writerow(
+            [one.job.id, one.job.team, one.job.state, usd, steps, *(spent.get(cause, 0) / 1000 for cause in Cause)]
+        )
+    return text.getvalue()
+
+
+def _print(listed: Sequence[Account], whole: Bill, causes: Sequence[Any], *, one: bool) -> None:
+    from tpukit import report
+    from tpukit.goodput.accounts import lines, usd
+    from tpukit.report import tables
+    from tpukit.report.layout import FittedTable, TableField, plain
+
+    console = tables.console()
+    if one:
+        click.echo(f"{listed[0].job.id}  {usd(whole, listed[0].rate.usd)}  ({listed[0].rate.note})")
+    else:
+        bills = [account.bill for account in listed]
+        fields = [
+            TableField("job", [plain(account.job.id) for account in listed]),
+            TableField("team", [plain(account.job.team) for account in listed], drop=2),
+            TableField("state", [account.job.state for account in listed], drop=3),
+            TableField("wall", [report.duration(bill.goodput.wall / 1000) for bill in bills]),
+            TableField("useful", [_share(bill.useful_share) for bill in bills]),
+            TableField("USD", [usd(account.bill, account.rate.usd) for account in listed]),
+        ]
+        console.print(FittedTable(fields))
+        click.echo()
+    spent = [whole.goodput.spent[cause] for cause in causes]
+    fields = [
+        TableField("cause", [*causes, "total"]),
+        TableField("time", [report.duration(amount / 1000) for amount in (*spent, whole.goodput.wall)]),
+        TableField("share", [_share(amount / (whole.goodput.wall or 1)) for amount in (*spent, whole.goodput.wall)]),
+        TableField("USD", [f"{whole.usd.get(cause, 0):,.2f}" for cause in causes] + [f"{whole.cost:,.2f}"]),
+    ]
+    console.print(FittedTable(fields))
+    for line in lines(whole, listed[0] if one else None):
+        click.echo(line)
+
+
+def _share(share: float | None) -> str:
+    return "-" if share is None else f"{100 * share:.1f} %"

@@ -1,0 +1,161 @@
+"""The view of one job: its attempts as a time line, its hosts, events, spec, and cost."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+
+import msgspec
+
+from tpukit import report
+from tpukit.errors import TpukitError
+from tpukit.goodput import accounts, sums
+from tpukit.goodput.causes import Cause, Span
+from tpukit.places.base import Handle, HostView
+from tpukit.plan import Plan
+from tpukit.records import JOBS, Job
+from tpukit.serve.page import overview
+from tpukit.serve.page.site import SHARED_SECONDS, Site
+
+WIDTH = 1000
+"""Of the time line, in units of its drawing."""
+EVENTS_MOST = 200
+HOSTS_MOST = 256
+LINES_MOST = 400
+TAIL_BYTES = 128 * 1024
+
+
+def find(site: Site, job_id: str) -> Job:
+    """Return a job. NotFound where there is none."""
+    return site.store.get(JOBS, job_id).value
+
+
+def context(site: Site, job_id: str) -> dict[str, Any]:
+    job, now = find(site, job_id), site.clock.now()
+    account = accounts.of_job(job, now)
+    plan = _plan(job)
+    hosts, trouble = site.shared(f"hosts {job.id}", SHARED_SECONDS, lambda: _hosts(site, job))
+    events = list(site.store.events(JOBS, job.id))
+    return {
+        "job": overview.row(job, now),
+        "created": job.created,
+        "ended": job.state.ended,
+        "stopping": job.wanted == "stop",
+        "attempts": _attempts(job, now),
+        "line": _line(sums.spans(job, now)),
+        "earlier": job.folded.count if job.folded else 0,
+        "spent": _spent(account),
+        "cost": accounts.usd(account.bill, account.rate.usd),
+        "price": account.rate.note,
+        "useful": account.bill.useful_share,
+        "advice": accounts.lines(account.bill, account),
+        "hosts": hosts[:HOSTS_MOST],
+        "more_hosts": max(0, len(hosts) - HOSTS_MOST),
+        "trouble": trouble,
+        "progress": report.progress(hosts),
+        "events": list(reversed(events[-EVENTS_MOST:])),
+        "program": shlex.join(plan.command) if plan else "",
+        "code": str(plan.snapshot) if plan and plan.snapshot else "",
+        "workdir": _workdir(site, plan, job),
+        "now": now,
+    }
+
+
+def spec_text(job: Job) -> str:
+    """Return the spec as it was stored, as JSON that a person reads."""
+    return msgspec.json.format(msgspec.json.encode(job.plan.get("spec", {})), indent=2).decode()
+
+
+def host_names(job: Job) -> list[str]:
+    plan = _plan(job)
+    return plan.host_names[:HOSTS_MOST] if plan else []
+
+
+def log(site: Site, job: Job, host: str, attempt: int | None, words: str) -> tuple[list[str], str]:
+    """Return the last lines of a host that contain these words, and why there are none."""
+    if job.place not in site.places or not job.attempts:
+        return [], "it has not started"
+    try:
+        lines = site.places[job.place].tail(Handle.of(job, attempt), host, TAIL_BYTES)
+    except TpukitError as error:
+        return [], str(error)
+    wanted = [line for line in lines if words.lower() in line.lower()]
+    return wanted[-LINES_MOST:], "" if wanted else "no such lines"
+
+
+def _plan(job: Job) -> Plan | None:
+    try:
+        return Plan.from_json(job.plan)
+    except (TpukitError, ValueError, TypeError):
+        return None
+
+
+def _hosts(site: Site, job: Job) -> tuple[list[HostView], str]:
+    if not job.attempts or job.place not in site.places:
+        return [], ""
+    try:
+        (seen,) = site.places[job.place].observe([Handle.of(job)])
+        if isinstance(seen, TpukitError):
+            raise seen
+    except TpukitError as error:
+        return [], f"hosts are not shown: {error}"
+    return list(seen.hosts), ""
+
+
+def _workdir(site: Site, plan: Plan | None, job: Job) -> str:
+    if plan is None:
+        return ""
+    origin = job.attempt.origin if job.attempt else 0
+    place = site.places.get(job.place)
+    return place.workdir(plan, origin) if place else plan.workdir_of(origin)
+
+
+def _attempts(job: Job, now: float) -> list[dict[str, Any]]:
+    spans = sums.spans(job, now)
+    return [
+        {
+            "number": one.number,
+            "stage": one.stage,
+            "state": str(one.state),
+            "reason": str(one.reason or ""),
+            "host": one.host,
+            "saved": report.count(one.saved) if one.saved >= 0 else "–",
+            "ran": report.elapsed(one.started, one.ended or now),
+            "warning": one.warning,
+            "line": _line([span for span in spans if span.attempt == one.number]),
+        }
+        for one in job.attempts
+    ]
+
+
+def _line(spans: list[Span]) -> list[dict[str, Any]]:
+    """Return spans as parts of a drawing that is WIDTH wide."""
+    if not spans:
+        return []
+    first, last = spans[0].start, max(span.end for span in spans)
+    scale = WIDTH / max(1, last - first)
+    return [
+        {
+            "cause": span.cause,
+            "x": round((span.start - first) * scale, 2),
+            "width": round(max(span.length * scale, 0.5), 2),
+            "seconds": span.length / 1000,
+            "attempt": span.attempt,
+        }
+        for span in spans
+    ]
+
+
+def _spent(account: accounts.Account) -> list[dict[str, Any]]:
+    bill = account.bill
+    wall = bill.goodput.wall or 1
+    return [
+        {
+            "cause": cause,
+            "seconds": bill.goodput.spent[cause] / 1000,
+            "share": bill.goodput.spent[cause] / wall,
+            "usd": bill.usd.get(cause, 0.0) if account.rate.usd is not None else None,
+        }
+        for cause in Cause
+        if cause in bill.goodput.spent
+    ]
