@@ -20,7 +20,7 @@ from tpukit.errors import Conflict, Denied, Invalid, LeaseLost, NotYet, TpukitEr
 from tpukit.places.base import Handle
 from tpukit.places.tpu_vm import environment, secrets, target
 from tpukit.places.tpu_vm.channel import Answer, Call, Channel, Login
-from tpukit.places.tpu_vm.machines import Machines, had_before
+from tpukit.places.tpu_vm.machines import Machines
 from tpukit.places.tpu_vm.shared_code import Code, pack
 from tpukit.plan import Plan
 
@@ -135,9 +135,7 @@ class Hosts:
         request["seconds"] = RETIRE_SECONDS + RETIRE_MARGIN
         answers = self.channel.ask([Call(one, request, seconds=STATUS_SECONDS) for one in logins])
         if any(isinstance(answer, Denied) for answer in answers):
-            had = had_before(handle)  # a TPU VM that somebody else created since then is left alone
-            nodes = [node if node is not None and (not had or node.id in had) else None for node in ready]
-            self.admit(handle.plan, replace(machines, nodes=tuple(nodes)))  # the next call finds them open
+            self.admit(handle.plan, replace(machines, nodes=tuple(ready)))  # the next call finds them open
         for login, answer in zip(logins, answers, strict=True):
             if isinstance(answer, TpukitError) or "running" not in answer:
                 names = ", ".join(target.nodes(handle.plan))
