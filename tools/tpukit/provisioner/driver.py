@@ -171,7 +171,8 @@ class Driver:
         seen = self._observer.observe(options, now)
         steps = decide(seen, options, now, limit)
         if unchecked := [name for name, step in steps.items() if step.unchecked]:
-            seen = self._observer.with_foreign(seen, unchecked)
+            vacant = {name for name in unchecked if steps[name].idle and steps[name].need is None}
+            seen = self._observer.with_foreign(seen, unchecked, vacant)
             steps = decide(seen, options, now, limit)
         self._observer.remember(seen, steps)
         for one in seen.refusals:
