@@ -55,7 +55,7 @@ class LaggingView:
         self._machine, self._kube = machine, kube
         self._world = machine.world
         self._due = self._fresh = 0.0
-        self._heard = 0.0  # the same moment on the clock of the machine
+        self._heard = 0.0  # the same moment as the machine counts
         self._all = (self,)
         self._objects: dict[str, tuple[Doc, ...]] = {}
         self._count = 0
@@ -100,7 +100,7 @@ class LaggingView:
         if now >= self._due and not unreachable:
             self._objects = {one: tuple(self._kube.of(one).values()) for one in ("JobSet", "Pod", "Node")}
             self._fresh, self._due = now, now + self._world.spread(self._count)
-            self._heard = machine.clock.now()
+            self._heard = machine.clock.elapsed()
         return self._objects.get(kind, ())
 
 

@@ -49,7 +49,7 @@ class Observer:
 
     def observe(self, settings: Settings, now: float) -> Observation:
         """Transient where the cluster has not been read yet."""
-        trouble = self._view.trouble(now)
+        trouble = self._view.trouble(self._clock.elapsed())
         if trouble.startswith("the cluster was not read yet"):
             raise Transient(trouble)
         jobsets = {(one["metadata"]["namespace"], one["metadata"]["name"]): one for one in self._view.jobsets()}
@@ -75,6 +75,10 @@ class Observer:
             awaited=frozenset(self._awaited),
             tries=self._tries(jobsets),
         )
+
+    def forget(self) -> None:
+        """Forget since when pools were as they are: this replica no longer looks at them."""
+        self._suspects, self._idle, self._missing, self._occupied = {}, {}, {}, {}
 
     def _since(self, marks: Mapping[str, float], now: float) -> dict[str, float]:
         """The same moments, on the clock by which `decide` goes."""
