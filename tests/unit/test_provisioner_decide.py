@@ -282,3 +282,24 @@ def test_second_pool_of_a_slice_stays_before_that_and_when_a_pod_is_on_it():
     assert sorted((step.state, step.idle) for step in early) == [("retained", False), ("retained", True)]
     seated = decide(swapped(CONFIG.pod_timeout, "some-slice"), CONFIG, NOW, 5).values()
     assert [(step.state, step.idle) for step in seated] == [("retained", False)] * 2
+
+
+def test_pool_that_another_leader_recorded_as_unused_is_removed_without_counting_anew():
+    need = need_of("jobset-0", "uid-1", "jobset-0-0")
+    seen = replace(swapped(0), needs=(need,), seats={}, idle={need.pool: NOW - CONFIG.removal_delay})
+    assert not [one for one in acts(seen).values() if isinstance(one.act, Delete)]
+    tries = Tries(kind="unused", created=NOW - 2000, at=NOW - 300, why="its pod did not come", not_before=NOW + 3000)
+    recorded = replace(seen, tries={need.pool: tries})
+    recorded = replace(recorded, foreign={need.pool: ()}, cordoned={need.pool: hosts_of(need.pool)})
+    step = acts(recorded)[need.pool]
+    assert (type(step.act), step.reason) == (Delete, "its pod did not come")
+    early = replace(recorded, idle={need.pool: NOW})
+    assert need.pool not in acts(early) or not isinstance(acts(early)[need.pool].act, Delete)
+
+
+def test_pool_that_is_being_deleted_counts_as_without_a_pod_for_as_long_as_before():
+    need = need_of("jobset-0", "uid-1", "jobset-0-0")
+    seen = replace(swapped(60), needs=(need,), seats={}, idle={need.pool: NOW - 60})
+    gone = {name: replace(pool, status="STOPPING") for name, pool in seen.pools.items()}
+    steps = decide(replace(seen, pools=gone, idle=dict.fromkeys(gone, NOW - 60)), CONFIG, NOW, 5)
+    assert [step.idle for step in steps.values()] == [True, True]

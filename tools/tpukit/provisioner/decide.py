@@ -106,7 +106,8 @@ def _needed(
         return replace(step, state="stuck", reason=why, event="NodePoolForeign")
     step = replace(step, owner=whose)
     if pool.status in GONE or (running and running.kind == "DELETE_NODE_POOL"):
-        return replace(step, reason=f"node pool {slot} is being deleted, and made again then")
+        # GKE may fail to delete it: then it has still had no pod for as long as before.
+        return replace(step, reason=f"node pool {slot} is being deleted, and made again then", idle=slot in seen.idle)
     if pool.status == "PROVISIONING" or (running and pool.status != "ERROR"):
         return replace(step, state="creating", reason=f"GKE makes node pool {slot}", since=whose.created)
     if pool.status == "ERROR":
@@ -131,13 +132,18 @@ def _running(
     why = f"node pool {slot} is ready; the scheduler says: {need.message}"
     ready_step = replace(step, state="ready", reason=why, event=_became_ready(seen, pool), idle=True)
     waited = now - seen.idle.get(slot, now)
-    return ready_step if waited < settings.pod_timeout else _idle(seen, ready_step, need, whose, waited, now)
+    # A leader before this one may have recorded that the pod did not come to this very pool.
+    recorded = step.tries.kind == failures.UNUSED and step.tries.created == whose.created
+    enough = waited >= (settings.removal_delay if recorded else settings.pod_timeout)
+    return _idle(seen, ready_step, need, whose, waited, now) if enough else ready_step
 
 
 def _idle(seen: Observation, step: Step, need: Need, whose: Owner, waited: float, now: float) -> Step:
     """A pool that its pod never came to: recorded with the reason first, then removed."""
     why = f"node pool {step.pool} has been ready for {waited / 60:.0f} min and its pod {need.pod} is not placed on it"
-    if step.tries.created != whose.created:
+    if step.tries.kind == failures.UNUSED and step.tries.created == whose.created:
+        why = step.tries.why
+    elif step.tries.created != whose.created:
         if not seen.jobsets_known:
             return step
         tries = failures.unused(step.tries, f"{why}: {need.message}", len(need.choices), now, whose.created)
@@ -213,7 +219,8 @@ def _unneeded(
         event = _became_ready(seen, pool)
         settled = tries != NEVER and now - tries.at > SETTLED and pool.status == "RUNNING"
         said = f"node pool {pool.name} is ready" if event else f"JobSet {whose.namespace}/{whose.jobset} uses it"
-        return replace(step, reason=said, event=event, tries=NEVER if settled else tries, idle=vacant)
+        idle = vacant or (pool.status in GONE and pool.name in seen.idle)
+        return replace(step, reason=said, event=event, tries=NEVER if settled else tries, idle=idle)
     if pool.status in GONE or running:
         return replace(step, state="removing", reason=f"{why}; node pool {pool.name} is {pool.status}")
     since = seen.suspects.get(pool.name, now)

@@ -122,6 +122,7 @@ class Driver:
         self._pace = Pace()
         self._settings = Settings()
         self._config = ""
+        self._led = float("-inf")  # when this replica last led, as `Clock.elapsed` counts
         self._denied: float | None = None  # since when GKE denies changes, as `Clock.elapsed` counts
         self._keeps = float("-inf")  # until then it does not let others lead for that
         self._failing: float | None = None  # since when rounds fail, on the monotonic clock
@@ -143,7 +144,10 @@ class Driver:
     def round(self) -> int:
         """One step for each pool; how many there are, and are to be."""
         led = self._leader.leading()
-        if not led:
+        now = self._clock.elapsed()
+        if led:
+            self._led = now
+        elif now - self._led > BLIND_SECONDS:
             self._observer.forget()
         try:
             count = self.kernel.round()

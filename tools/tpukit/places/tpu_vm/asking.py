@@ -268,14 +268,19 @@ def _mounts(plan: Plan) -> list[Mapping[str, Any]]:
     return [*share, *buckets]
 
 
+def hardware_url(project: str, zone: str, node: Node) -> str:
+    """Return the address at which a host of `node` deletes its hardware."""
+    where = f"{address(*API)}projects/{project}/locations/{zone}"
+    return f"{where}/queuedResources/{node.queued}" if node.queued else f"{where}/nodes/{node.name}"
+
+
 def _unattended(plan: Plan, node: Node) -> Mapping[str, Any]:
     """The limit for a host of `node`, and what it deletes then: its own TPU VM, or the queued resource of all, and only
     where the job created them."""
     if not plan.spec.max.unattended:
         return {}
     vms = target.of(plan)
-    where = f"{address(*API)}projects/{vms.project}/locations/{vms.zone}"
-    url = f"{where}/queuedResources/{node.queued}" if node.queued else f"{where}/nodes/{node.name}"
+    url = hardware_url(vms.project, vms.zone, node)
     labels = {name: node.labels.get(name, "") for name in (target.JOB, target.ATTEMPT, target.STORE)}
     return {
         "seconds": plan.spec.max.unattended,
