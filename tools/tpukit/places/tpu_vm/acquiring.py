@@ -79,8 +79,8 @@ class Acquiring:
         """Return the ids of TPU VMs that a person named, and of the queued resources that made them."""
         zone, names = target.of(plan).zone, set(target.of(plan).nodes)
         requests = [one for one in self.queued(zone).values() if names & {one.name, *one.nodes}]
-        nodes = [one for one in self.client.nodes(zone) if one.name in names]
-        return tuple(one.id for one in (*nodes, *requests) if one.id)
+        there: list[Node | Queued] = [one for one in self.client.nodes(zone) if one.name in names]
+        return tuple(one.id for one in [*there, *requests] if one.id)
 
     def check(self, plan: Plan) -> None:
         """Of TPU VMs that a person named: Invalid where they are not what the job asks for."""
