@@ -10,7 +10,7 @@ import pytest
 
 from tpukit import fence, pods
 from tpukit.cloud.tpu_vm import Request
-from tpukit.errors import Denied, LeaseLost, TpukitError, Transient
+from tpukit.errors import Conflict, Denied, LeaseLost, TpukitError, Transient
 from tpukit.places.base import FollowUp, Handle
 from tpukit.places.tpu_vm import TpuVmPlace, outcome, stopping
 from tpukit.places.tpu_vm.renewals import RENEWED
@@ -143,6 +143,20 @@ def test_blocked_ssh_leaves_the_attempt_and_its_vm_as_they_are_and_says_so(drivi
     cloud.silent.clear()
     driving.until(job_id, lambda job: not job.message, "to see it run")
     assert len(driving.job(job_id).attempts) == 1
+
+
+def test_job_whose_hosts_are_unreachable_is_not_forgotten_while_the_api_says_that_its_vm_is_there(driving, cloud):
+    job_id = driving.send(WAITS)
+    driving.running(job_id)
+    cloud.silent.update(addresses(cloud))
+    handle = Handle.of(driving.job(job_id))
+    with pytest.raises(Conflict, match=f"{job_id}-0 is there"):
+        driving.place.forget(handle)
+    for name in list(cloud.made):
+        cloud.lose(name)
+    cloud.made.clear()
+    cloud.requests.clear()
+    assert job_id in driving.place.forget(handle)
 
 
 @pytest.mark.parametrize("silent", [1, 2])

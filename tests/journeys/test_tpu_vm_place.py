@@ -160,6 +160,42 @@ def test_named_tpu_vm_that_was_preempted_is_made_anew_under_its_name_and_stays(d
     assert cloud.made["mine"].id != before
 
 
+def test_named_tpu_vm_that_another_user_recreated_is_refused_and_left_alone(driving, cloud):
+    named(cloud)
+    job_id = driving.send(WAITS, on=("mine",), rule="reapply")
+    driving.running(job_id)
+    cloud.delete_node("us-central2-b", "mine", "1")
+    named(cloud)
+    job = driving.until(job_id, lambda job: "another user or tool" in job.message, "to be told whose it is")
+    assert [attempt.reason for attempt in job.attempts] == [Reason.HOST_LOST, None]
+    assert cloud.made["mine"].id == "2"
+    assert cloud.made["mine"].metadata == {"ssh-keys": "eve:ssh-ed25519 BBBB"}
+    driving.stop(job_id)
+    assert driving.ended(job_id).state is State.CANCELLED
+    assert list(cloud.made) == ["mine"]
+
+
+def test_named_tpu_vm_that_another_user_recreated_before_the_first_attempt_is_refused(driving, cloud):
+    named(cloud)
+    job_id = driving.send(WAITS, on=("mine",))
+    cloud.delete_node("us-central2-b", "mine", "1")
+    named(cloud)
+    driving.until(job_id, lambda job: "another user or tool" in job.message, "to be told whose it is")
+    assert cloud.made["mine"].metadata == {"ssh-keys": "eve:ssh-ed25519 BBBB"}
+    driving.stop(job_id)
+    driving.ended(job_id)
+
+
+def test_named_tpu_vm_that_was_recreated_on_behalf_of_the_same_store_is_used(driving, cloud):
+    named(cloud)
+    job_id = driving.send(SAVES, on=("mine",), rule="reapply")
+    driving.running(job_id)
+    cloud.delete_node("us-central2-b", "mine", "1")
+    named(cloud, labels={target.SHARED_STORE: MARK})
+    assert driving.ended(job_id).state is State.COMPLETED
+    assert cloud.made["mine"].id == "2"
+
+
 def test_named_tpu_vm_with_somebody_elses_job_is_left_alone(driving, cloud):
     named(cloud)
     first = driving.send(WAITS, on=("mine",))

@@ -37,6 +37,10 @@ class Hosts(Trainings):
         if request["do"] in ("start", "stop"):
             self.world.cloud.acts({target.JOB: request["job"]}, "", f"{request['do']}s {request['job']} on {address}")
         if request["do"] == "start":
+            cloud = self.world.cloud
+            others = [one for one in cloud.made.values() if one.id in cloud.foreign]
+            if any(host.internal == address for node in others for host in node.hosts):
+                self.world.violate("foreign", f"starts {request['job']} on {address}, which is another user's")
             env = request["env"]
             hosts = int(env["TPUKIT_SLICE_HOSTS"])
             self.numbers[address] = int(env.get("MEGASCALE_SLICE_ID", 0)) * hosts + worker

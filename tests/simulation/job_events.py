@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from simulation import gone_project, moving, people, stopping
 from simulation.events import ZONE
 from simulation.plans import Event, Fault
+from tpukit.cloud.tpu_vm import Request
 from tpukit.errors import Conflict, TpukitError
 from tpukit.places.tpu_vm import target
 from tpukit.reasons import State
@@ -45,6 +46,24 @@ def _foreign(world: World, scene: JobsScene, event: Event) -> None:
     world.cloud.make_foreign(ZONE, name, {"owner": "eve"})
     world.scheduler.sleep(400.0)
     world.cloud.remove_foreign(name)
+
+
+def _recreate(world: World, scene: JobsScene, event: Event) -> None:
+    """A person recreates a TPU VM of --on with `tpu vm`, which knows the store of the job."""
+    plan, cloud = list(world.jobs.values())[event.which % len(world.jobs)] if world.jobs else None, world.cloud
+    if plan is None or not plan.vms or not plan.vms.nodes:
+        return
+    cloud._pass_time()
+    name = plan.vms.nodes[0]
+    node = cloud.made.get(name)
+    if name in cloud.requests or (node is not None and (node.state != "PREEMPTED" or node.queued in cloud.requests)):
+        return
+    cloud.made.pop(name, None)
+    labels = {target.SHARED_STORE: target.store_label(world.home.sender)}
+    metadata = {"ssh-keys": f"ada:{world.person.key}"}
+    cloud._create(Request(name, (name,), plan.slice.name, "", labels=labels, metadata=metadata, spot=True), name, "")
+    cloud.where[name] = ZONE
+    cloud._finish(name)
 
 
 def _jobs(world: World) -> list[Job]:
@@ -225,6 +244,7 @@ _HAPPEN = {
     "limit": lambda world, scene, event: None,
     "abandon": _abandon,
     "foreign": _foreign,
+    "recreate": _recreate,
     "stop": _stop,
     "resume": _resume,
     "forget": _forget,

@@ -164,9 +164,13 @@ class JobsScene:
         """What is there of one job, and costs money."""
         cloud = self.world.cloud
         own = cloud.own(store_label(self.world.home.sender))
+        over = ("DELETING", "SUSPENDING", "SUSPENDED", "FAILED", "PREEMPTED")
+        states = {f"TPU VM {one.name}": one.state for one in cloud.made.values()}
+        states |= {f"queued resource {one.name}": one.state for _, one in cloud.requests.values()}
         request = cloud.requests.get(job_id)
-        over = request is None or request[1].state in ("DELETING", "SUSPENDING", "SUSPENDED", "FAILED")
-        return [] if over else [name for name in own if job_id in name]
+        if request is not None and request[1].state in over:
+            return []
+        return [name for name in own if job_id in name and states[name] not in over]
 
     def left(self) -> list[str]:
         """What is there of the jobs of this store, and costs money."""

@@ -46,6 +46,8 @@ class Machine:
         self.deaf: dict[str, float] = {}  # by channel: until when no answer arrives
         self.denied: dict[str, float] = {} if plan.rights else {"cloud": math.inf, "kube": math.inf}
         self.suspended = 0.0  # until when the machine sleeps
+        self.driving = -1  # the process that has started; another number: the next one has not
+        self.astray = False  # its settings name the home that the store has left
         self.down = False
 
     def call(self, channel: str, what: str, do: Callable[[], T], *, mutates: bool = False, beside: bool = False) -> T:

@@ -40,10 +40,12 @@ def happen(world: World, scene: JobsScene, event: Event) -> None:
     for machine in stopped:
         world.restart(machine, 1.0)
     if moved and asleep is not None:  # its person notices, and corrects the settings there
+        asleep.astray = True
         if event.seconds < LATE_SECONDS:
             world.happen("stop", event.seconds)
         world.scheduler.sleep(event.seconds + NOTICED_SECONDS)
         asleep.process += 1
+        asleep.astray = False
         world.restart(asleep, 1.0)
 
 

@@ -80,7 +80,6 @@ class PooledJobSets(JobSets):
             doc = self.edit("Pod", pod)
             doc["spec"]["nodeName"] = node
             condition(doc, "PodScheduled", True, self.time())
-        self.scene.used.add(pool)
         if all(self.of("Pod")[pod]["spec"].get("nodeName") for pod in self._pods_of(uid)):
             self.start_soon(next(key for key in self.of("JobSet") if self._uid(key) == uid))
 

@@ -44,7 +44,7 @@ def _is_well(machine: Machine) -> bool:
     now = machine.world.scheduler.now
     if not machine.plan.rights or machine.down or now - machine.world.scheduler.start < machine.plan.starts + 30:
         return False
-    if machine.suspended > now or machine.plan.dies:
+    if machine.suspended > now or machine.plan.dies or machine.astray or machine.driving != machine.process:
         return False
     if any(until > now for each in (machine.cut, machine.deaf, machine.denied) for until in each.values()):
         return False

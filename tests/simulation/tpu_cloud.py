@@ -69,9 +69,7 @@ class Cloud(TpuZones):
     def set_metadata(self, zone: str, name: str, expected: str, change: Change) -> None:
         self._pass_time()
         self._expect(zone, name, expected)
-        # A TPU VM that a person named with --on may be anybody's: it gets a key beside those that are there.
-        named = {one for plan in self.world.jobs.values() if plan.vms for one in plan.vms.nodes}
-        if expected in self.foreign and name not in named:
+        if expected in self.foreign:
             self.world.violate("foreign", f"changes the metadata of {name}, which is another user's")
         super().set_metadata(zone, name, expected, change)
 

@@ -12,17 +12,28 @@ from dataclasses import replace
 
 from simulation.plans import Event, MachinePlan, Plan
 
-SALT = "rare 4"
+SALT, NAMESAKE = "rare 4", "namesake 1"
 HOURS = (1500.0, 3600.0)
 
 
 def enrich(plan: Plan) -> Plan:
     """Return the plan with an ingredient of its scene, or as it is."""
     dice = random.Random(f"{SALT}/{plan.seed}")
+    if plan.scene == "jobs" and any(job.on for job in plan.jobs):
+        plan = _namesake(plan, random.Random(f"{NAMESAKE}/{plan.seed}"))
     ingredients = _INGREDIENTS.get(plan.scene)
     if not ingredients or dice.random() < 0.5:
         return plan
     return dice.choice(ingredients)(plan, dice)
+
+
+def _namesake(plan: Plan, dice: random.Random) -> Plan:
+    """A TPU VM that a person named goes, and another user, or `tpu vm`, creates one of its name."""
+    if dice.random() < 0.7:
+        return plan
+    at, which = round(dice.uniform(40, 300), 1), next(index for index, job in enumerate(plan.jobs) if job.on)
+    kind, after = dice.choice(("foreign", "foreign", "recreate")), dice.choice((5.0, 60.0, 150.0, 400.0))
+    return _with(plan, Event(at, "preempt", dice.randrange(4)), Event(round(at + after, 1), kind, which))
 
 
 def _with(plan: Plan, *events: Event) -> Plan:

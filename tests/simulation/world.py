@@ -167,6 +167,7 @@ class World:
         if machine.down or machine.restarts != ticket:
             return
         self.trace.add(machine.name, "starts")
+        machine.driving = number
         try:
             self._drive(machine, number)
         except Crashed:

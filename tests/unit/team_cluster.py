@@ -24,6 +24,7 @@ class FakeCluster:
 
     def __init__(self, watcher: Callable[[], None] = lambda: None) -> None:
         self.objects: dict[tuple[str, str, str], Doc] = {}
+        self.at: dict[str, str] = {}  # uids of objects that are known by their path alone
         self.watcher = watcher
         self.writes = 0
         self.dies_at = 0
@@ -90,10 +91,18 @@ class FakeCluster:
                 del self.objects[key]
         self._count_write()
 
-    def call(self, method: str, path: str) -> None:
-        """Only the objects that all teams share are deleted by path; nothing here reads them."""
+    def call(self, method: str, path: str, *, body: Doc | None = None) -> Doc:
+        """Objects of kinds without a name here are seen and deleted by path, with the uid that was seen."""
+        if path not in self.at:
+            raise NotFound(f"there is no {path}")
+        if method == "GET":
+            return {"metadata": {"uid": self.at[path]}}
         assert method == "DELETE"
+        if body != {"preconditions": {"uid": self.at[path]}}:
+            raise Conflict(f"{path} has another uid")
+        del self.at[path]
         self._count_write()
+        return {}
 
     def _count_write(self) -> None:
         self.writes += 1

@@ -30,6 +30,7 @@ class Cloud:
     def __init__(self) -> None:
         self.seen: Observation | TpukitError = Observation(State.FAILED, active=False)
         self.meanwhile = lambda: None
+        self.left = ""  # what its API says is there
 
     def group(self, plan: Plan) -> str | None:
         return ""
@@ -39,6 +40,8 @@ class Cloud:
         return [self.seen]
 
     def forget(self, handle: Handle) -> str:
+        if self.left:
+            raise Conflict(f"the API says that {self.left} is there")
         return "a TPU VM"
 
 
@@ -90,6 +93,15 @@ def test_forget_of_a_job_that_another_machine_drives_and_that_cannot_be_seen_fro
     store.release(lease)
     assert run().exit_code == 0
     assert "a TPU VM" in store.get(JOBS, "train").value.message
+
+
+def test_forget_of_a_job_whose_hosts_cannot_be_seen_is_refused_while_the_api_says_that_its_vm_is_there(cloud, store):
+    cloud.seen, cloud.left = Transient("no route"), "train-0"
+    refused = run()
+    assert isinstance(refused.exception, Conflict)
+    assert "train-0 is there" in str(refused.exception)
+    assert "`tpu job stop train`" in str(refused.exception)
+    assert store.get(JOBS, "train").value.state is State.PENDING
 
 
 def test_forget_while_the_next_attempt_is_launched_is_refused(cloud, store):

@@ -279,7 +279,7 @@ def test_launch_passes_the_limit_without_a_driver_to_the_host_with_the_labels_of
     (node,) = world.cloud.made.values()
     assert (limit["seconds"], limit["hardware"]["labels"]) == (7200.0, dict(node.labels))
     place = "projects/project-1/locations/us-central1-a/queuedResources/tpu-us-central1-a-0"
-    assert limit["hardware"]["url"].endswith(place)
+    assert limit["hardware"]["url"] == f"https://tpu.googleapis.com/v2/{place}"
 
 
 @pytest.mark.parametrize(("flag", "said"), [("", "after 1d without"), ("--unattended 2h", "after 2h without")])

@@ -89,6 +89,17 @@ def test_view_of_a_replica_that_was_suspended_is_out_of_date_until_its_mirrors_h
     assert "not read" in view.trouble(NOW)
 
 
+def test_view_is_out_of_date_by_the_clock_that_no_one_sets_also_where_the_time_of_day_was_set_back():
+    world = ProvisionerWorld()
+    asked: list[float] = []
+    world.driver._view.trouble = lambda now: (asked.append(now), "")[1]
+    world.pass_time(10)
+    world.clock.set(world.clock.now() - 86_400)
+    before = len(asked)
+    world.pass_time(10)
+    assert asked[before - 1] < asked[-1] <= world.clock.elapsed()
+
+
 def test_no_pool_is_bought_by_an_observation_that_is_out_of_date():
     seen = Observation(needs=(NEED,), jobsets=JOBSETS)
     assert decide(seen, Settings(), NOW, 5)[NEED.pool].act is not None

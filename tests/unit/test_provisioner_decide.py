@@ -121,14 +121,15 @@ def cordons_what_is_removed_next_and_reopens_what_stays(seen: Observation) -> No
                 assert set(step.act.hosts) == set(seen.cordoned[name])
 
 
-def deletes_no_pool_of_a_jobset_that_runs_unless_a_pod_waits_for_another(seen: Observation) -> None:
+def deletes_no_pool_of_a_jobset_that_runs_unless_another_is_needed_or_no_pod_came_for_long(seen: Observation) -> None:
     for name, step in acts(seen).items():
         if not isinstance(step.act, Delete) or step.need is not None:
             continue
         whose = pools.owner(seen.pools[name])
         assert whose is not None
         state = seen.jobsets.get((whose.namespace, whose.jobset))
-        assert state is None or state.uid != whose.uid or state.state != "active"
+        vacant = name not in seen.seats and NOW - seen.idle.get(name, NOW) >= CONFIG.pod_timeout
+        assert vacant or state is None or state.uid != whose.uid or state.state != "active"
         assert state is not None or seen.jobsets_known
         assert NOW - whose.created >= CONFIG.minimum_age
         assert NOW - seen.suspects[name] >= CONFIG.removal_delay
@@ -187,7 +188,7 @@ def says_the_same_of_the_same_with_a_reason_for_every_step(seen: Observation) ->
 RULES = (
     deletes_only_what_is_ours_and_cordoned,
     cordons_what_is_removed_next_and_reopens_what_stays,
-    deletes_no_pool_of_a_jobset_that_runs_unless_a_pod_waits_for_another,
+    deletes_no_pool_of_a_jobset_that_runs_unless_another_is_needed_or_no_pod_came_for_long,
     deletes_and_cordons_nothing_while_the_cluster_cannot_be_read,
     deletes_only_what_an_earlier_round_saw_to_be_superfluous_or_broken,
     names_the_owner_and_the_incarnation_in_each_delete,
@@ -251,3 +252,54 @@ def test_decide_jobs_that_sit_on_each_others_pools_ask_for_the_one_that_is_missi
         hosts_ready={first.pool: 2},
     )
     assert list(acts(seen)) == [second.pool]
+
+
+def swapped(waited: float, sitting: str = "") -> Observation:
+    """Two pools of one slice: the second was made while another JobSet sat on the first. `sitting`: on the second."""
+    slice_, other = need_of("jobset-0", "uid-1", "jobset-0-0"), need_of("jobset-1", "uid-1", "jobset-1-0")
+    made, first, second = pool_of(slice_, "RUNNING", NOW - 2000), slice_.pool, other.pool
+    return Observation(
+        pools={first: made, second: replace(made, name=second)},
+        jobsets={("team", "jobset-0"): JobSetState("uid-1", "active")},
+        seats={first: first, **({second: sitting} if sitting else {})},
+        hosts_ready={first: 2, second: 2},
+        hosts={first: hosts_of(first), second: hosts_of(second)},
+        cordoned={second: hosts_of(second)},
+        foreign={second: ()},
+        suspects={second: NOW - 60},
+        idle={second: NOW - waited},
+    )
+
+
+def test_second_pool_of_a_slice_is_removed_when_no_pod_came_for_so_long_although_its_jobset_runs():
+    (step,) = acts(swapped(CONFIG.pod_timeout)).values()
+    assert isinstance(step.act, Delete)
+    assert "no pod is on it" in step.reason
+
+
+def test_second_pool_of_a_slice_stays_before_that_and_when_a_pod_is_on_it():
+    early = decide(swapped(CONFIG.pod_timeout - 1), CONFIG, NOW, 5).values()
+    assert sorted((step.state, step.idle) for step in early) == [("retained", False), ("retained", True)]
+    seated = decide(swapped(CONFIG.pod_timeout, "some-slice"), CONFIG, NOW, 5).values()
+    assert [(step.state, step.idle) for step in seated] == [("retained", False)] * 2
+
+
+def test_pool_that_another_leader_recorded_as_unused_is_removed_without_counting_anew():
+    need = need_of("jobset-0", "uid-1", "jobset-0-0")
+    seen = replace(swapped(0), needs=(need,), seats={}, idle={need.pool: NOW - CONFIG.removal_delay})
+    assert not [one for one in acts(seen).values() if isinstance(one.act, Delete)]
+    tries = Tries(kind="unused", created=NOW - 2000, at=NOW - 300, why="its pod did not come", not_before=NOW + 3000)
+    recorded = replace(seen, tries={need.pool: tries})
+    recorded = replace(recorded, foreign={need.pool: ()}, cordoned={need.pool: hosts_of(need.pool)})
+    step = acts(recorded)[need.pool]
+    assert (type(step.act), step.reason) == (Delete, "its pod did not come")
+    early = replace(recorded, idle={need.pool: NOW})
+    assert need.pool not in acts(early) or not isinstance(acts(early)[need.pool].act, Delete)
+
+
+def test_pool_that_is_being_deleted_counts_as_without_a_pod_for_as_long_as_before():
+    need = need_of("jobset-0", "uid-1", "jobset-0-0")
+    seen = replace(swapped(60), needs=(need,), seats={}, idle={need.pool: NOW - 60})
+    gone = {name: replace(pool, status="STOPPING") for name, pool in seen.pools.items()}
+    steps = decide(replace(seen, pools=gone, idle=dict.fromkeys(gone, NOW - 60)), CONFIG, NOW, 5)
+    assert [step.idle for step in steps.values()] == [True, True]

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from tpukit.provisioner.settings import Settings
 from unit.provisioner_world import V4_16, ProvisionerWorld
 
 
@@ -164,6 +165,17 @@ def test_provisioner_host_that_a_person_cordoned_stays_so():
     node["spec"] = {"unschedulable": True}
     world.pass_time(100)
     assert node["spec"] == {"unschedulable": True}
+
+
+def test_provisioner_pods_of_the_jobset_itself_hold_a_pool_that_looks_vacant():
+    world = ProvisionerWorld()
+    world.cluster.send("train")
+    world.pass_time(200)
+    (name,) = world.pools()
+    observer = world.driver._observer
+    seen = observer.observe(Settings(), world.clock.now())
+    assert observer.with_foreign(seen, [name]).foreign == {name: ()}
+    assert observer.with_foreign(seen, [name], {name}).foreign[name][0].startswith("research/train")
 
 
 def test_provisioner_daemonset_pods_do_not_hold_a_pool():

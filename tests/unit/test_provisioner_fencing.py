@@ -163,6 +163,49 @@ def test_leader_that_cannot_list_node_pools_lets_another_replica_lead():
     assert world.cluster.running("train") == 1
 
 
+def test_leader_that_may_list_but_not_create_node_pools_lets_another_replica_lead_once():
+    world = Rivals(nothing)
+
+    def refuse(what: str) -> None:
+        if world.acting is world.first and what.startswith("create"):
+            raise Denied(f"{what}: permission denied")
+
+    world.gke.before = refuse
+    world.first.leader.renew()
+    world.cluster.send("train")
+    world.live(300.0, world.first, world.second)
+    assert world.second.leader.leading()
+    assert world.cluster.running("train") == 1
+
+
+def test_leader_that_may_not_create_node_pools_and_is_alone_leads_on_after_it_yielded_once():
+    world = Rivals(nothing)
+    led: list[bool] = []
+
+    def refuse(what: str) -> None:
+        if what.startswith("create"):
+            raise Denied(f"{what}: permission denied")
+
+    world.gke.before = refuse
+    world.first.leader.renew()
+    world.cluster.send("train")
+    for _ in range(300):
+        world.live(5.0, world.first)
+        led.append(world.first.leader.leading())
+    assert led.count(False) in range(1, 20), "it yields once, for a minute"
+    assert led[-1]
+
+
+def test_replica_that_leads_again_measures_anew_for_how_long_a_pool_has_had_no_pod():
+    world = Rivals(nothing)
+    observer = world.first.driver._observer
+    observer._idle = {"train-0": 1.0}
+    world.first.leader.resign()
+    with suppress(Transient):
+        world.first.driver.round()
+    assert observer._idle == {}
+
+
 def test_leader_that_cannot_list_node_pools_for_a_moment_leads_on():
     world = Rivals(nothing)
     world.first.leader.renew()

@@ -73,3 +73,34 @@ def test_quota_given_again_while_jobs_hold_the_last_one_is_refused_for_now_and_c
     with pytest.raises(NotYet, match="ClusterQueue vision"):
         add(cluster, clock, "vision", quota=["v4-16=1"])
     assert cluster.list("ClusterQueue") == before
+
+
+class Raced(FakeCluster):
+    """A cluster in which another person recreates what all teams share, once it was looked for."""
+
+    def list(self, kind: str, namespace: str = "", *, labels: str = "", fields: str = "") -> list[dict]:
+        if kind == "ClusterRoleBinding":
+            self.at |= {path: "later" for path in self.at if path.endswith("/tpukit-member")}
+        return super().list(kind, namespace, labels=labels, fields=fields)
+
+
+def test_last_team_takes_along_what_all_teams_share_but_not_what_was_recreated_meanwhile():
+    cluster, clock = Raced(), ManualClock()
+    for document in render.queues(SHAPES, ["research"], cpus=30, memory_gb=100):
+        cluster.apply(document)
+    add(cluster, clock, "vision")
+    paths = [kind.path(name=name) for kind, name in registry._SHARED]
+    cluster.at = dict.fromkeys(paths, "first")
+    (team,) = registry.read_teams(cluster, ACCOUNT, "vision")
+    registry.remove(cluster, team, ACCOUNT, clock)
+    assert cluster.at == {path: "later" for path in paths if path.endswith("/tpukit-member")}
+    assert len(cluster.at) == 1
+
+
+def test_egress_policy_that_is_no_longer_wanted_is_deleted_by_its_uid():
+    cluster, clock = holding(0.0)
+    add(cluster, clock, "vision", egress=["10.0.0.0/8"])
+    kind, name = registry._EGRESS_POLICY
+    cluster.at[kind.path("vision", name)] = "first"
+    add(cluster, clock, "vision", egress=["unlimited"])
+    assert not cluster.at

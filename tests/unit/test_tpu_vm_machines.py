@@ -18,6 +18,7 @@ from tpukit.reasons import Reason
 from tpukit.records import Attempt
 from tpukit.spec import JobSpec, Settings
 
+STORE = target.store_label("this-store")
 SPEC = JobSpec.from_json({"name": "train", "tpu": "v4-16", "slices": 2, "command": ["x"], "capacity": "spot"})
 PLAN = replace(plan.make(SPEC, Settings(), "tpu-vm"), vms=VmTarget("p", "us-central2-b", "ada"))
 NODE_STATES = ["READY", "CREATING", "PREEMPTED", "TERMINATED", "REPAIRING", "STOPPED", "DELETING", "", None]
@@ -56,7 +57,7 @@ def handle(number: int = 0, action: str = "rerun", begun: bool = False) -> Handl
 def seen_by(who: Handle, states: list[str | None], request: Queued | None = None):
     names = target.nodes(PLAN)
     nodes = {name: node(name, state) for name, state in zip(names, states, strict=True) if state is not None}
-    return assess(who, nodes, {request.name: request} if request else {})
+    return assess(who, nodes, {request.name: request} if request else {}, STORE)
 
 
 @given(
@@ -116,7 +117,7 @@ def test_request_that_never_comes_back_is_not_waited_for_but_made_anew(state):
 
 def test_node_made_anew_under_the_same_name_is_not_the_one_that_the_attempt_began_on():
     names = target.nodes(PLAN)
-    seen = assess(handle(begun=True), {names[0]: node(names[0]), names[1]: node(names[1], number="2")}, {})
+    seen = assess(handle(begun=True), {names[0]: node(names[0]), names[1]: node(names[1], number="2")}, {}, STORE)
     assert list(seen.gone) == [1]
 
 
@@ -134,7 +135,7 @@ def test_failed_request_says_why(error, reason):
 
 
 NAMED = replace(PLAN, vms=VmTarget("p", "us-central2-b", "ada", ("mine",)))
-ANOTHER = {target.JOB: "another-abcde", target.ATTEMPT: "3"}
+ANOTHER = {target.JOB: "another-abcde", target.ATTEMPT: "3", target.SHARED_STORE: STORE}
 
 
 def reapplied() -> Handle:
@@ -158,9 +159,43 @@ def reapplied() -> Handle:
         (None, "", "WAITING_FOR_RESOURCES", "waits"),
     ],
 )
-def test_named_tpu_vm_is_made_anew_unless_somebody_else_did_so(state, number, request_state, follows):
+def test_named_tpu_vm_is_recreated_unless_the_same_store_did_so(state, number, request_state, follows):
     nodes = {"mine": Node("mine", number, state, hosts=(Host("10.0.0.2"),), labels=ANOTHER)} if state else {}
     requests = {"mine": Queued("mine", request_state, labels=ANOTHER, nodes=("mine",))} if request_state else {}
-    seen = assess(reapplied(), nodes, requests)
+    seen = assess(reapplied(), nodes, requests, STORE)
     said = "ready" if seen.ready else "waits" if seen.waits else "failed" if seen.failed else "made"
     assert said == follows
+
+
+@pytest.mark.parametrize(
+    ("labels", "number", "strangers"),
+    [
+        ({}, "1", ()),  # the one that the record names
+        ({}, "2", ("mine",)),
+        ({target.SHARED_STORE: STORE}, "2", ()),  # `tpu vm`, or another job of this store
+        ({target.SHARED_STORE: "another"}, "2", ("mine",)),
+        ({target.JOB: NAMED.id, target.ATTEMPT: "1"}, "2", ()),  # an earlier version of tpukit, for this job
+        ({target.JOB: NAMED.id, target.ATTEMPT: "1", target.SHARED_STORE: "another"}, "2", ("mine",)),
+    ],
+)
+@pytest.mark.parametrize("state", ["READY", "CREATING", "PREEMPTED"])
+def test_named_tpu_vm_is_known_by_its_id_or_by_the_label_of_the_store(labels, number, strangers, state):
+    nodes = {"mine": Node("mine", number, state, hosts=(Host("10.0.0.2"),), labels=labels)}
+    sent = replace(NAMED, vms=VmTarget("p", "us-central2-b", "ada", ("mine",), ids=("1",)))
+    seen = assess(Handle(sent, Attempt(0, stage=0, origin=0)), nodes, {}, STORE)
+    assert seen.strangers == strangers
+    assert (seen.nodes == (None,)) is bool(strangers)
+    assert not (strangers and (seen.ready or seen.waits or seen.failed))
+
+
+def test_queued_resource_of_another_user_has_the_name_of_a_tpu_vm_that_is_gone():
+    request = Queued("mine", "ACCEPTED", nodes=("mine",), id="later")
+    assert assess(reapplied(), {}, {"mine": request}, STORE).strangers == ("mine",)
+    theirs = Queued("mine", "SUSPENDED", nodes=("mine",), id="then")
+    sent = replace(NAMED, vms=VmTarget("p", "us-central2-b", "ada", ("mine",), ids=("1", "then")))
+    assert assess(replace(reapplied(), plan=sent), {}, {"mine": theirs}, STORE).queued == (theirs,)
+
+
+def test_named_tpu_vm_in_a_record_of_an_earlier_version_is_known_by_its_name_until_the_job_begins():
+    nodes = {"mine": Node("mine", "7", "READY", hosts=(Host("10.0.0.2"),))}
+    assert assess(Handle(NAMED, Attempt(0, stage=0, origin=0)), nodes, {}, STORE).ready

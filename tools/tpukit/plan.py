@@ -59,6 +59,7 @@ class VmTarget:
     disk: str = ""  # a share of a file server, such as 10.0.0.2:/share, that is mounted before the program starts
     mount: str = ""  # where
     os_login: bool = False  # hosts know keys by OS Login, not by metadata
+    ids: tuple[str, ...] = ()  # of the named TPU VMs and their queued resources, as they were when the job was sent
 
 
 @dataclass(frozen=True, slots=True)

@@ -185,6 +185,11 @@ def left_behind(record: Job) -> str:
         raise Conflict(f"{record.id} is driven by {driver}, and {record.place} cannot be seen from here", hint=hint)
     try:
         return f"Left behind, as far as is known: {place.forget(Handle.of(record))}."
+    except Conflict as error:
+        words = f"hosts of {record.id} cannot be seen from here, but {error.message}"
+        raise Conflict(
+            words, hint=f"`tpu job stop {record.id}` releases its hardware without an answer of its hosts"
+        ) from error
     except TpukitError:
         return f"What it left in {record.place} is not known."
 

@@ -92,6 +92,7 @@ def make(vm: Vm, wait: bool) -> None:
         metadata={"ssh-keys": vms.public_key()},
         queued=own.queued,
         external_ips=own.external_ips,
+        labels={target.SHARED_STORE: target.store_label(context.sender())},
     )
     click.echo(f"{vm.name} {'requested' if asked else 'exists, or is being created'}: {_state(vm)}", err=True)
     if wait:

@@ -17,7 +17,7 @@ from tpukit.fleet import listing
 from tpukit.fleet.reach import Reach
 from tpukit.fleet.records import FLEET, OWNER, SLOT, STORE, Work, Worker
 from tpukit.fleet.seen import Create, Delete, Launch, Stop, Target
-from tpukit.places.tpu_vm.asking import API
+from tpukit.places.tpu_vm.asking import hardware_url
 from tpukit.places.tpu_vm.channel import Login
 
 GRACE_SECONDS = 30
@@ -118,8 +118,7 @@ def unattended(project: str, worker: Worker, node: Node) -> Mapping[str, Any]:
     the service account of the host may delete it, the TPU VM, if it still carries these labels."""
     if not worker.unattended or not project:
         return {}
-    where = f"{API}/projects/{project}/locations/{worker.zone}"
-    url = f"{where}/queuedResources/{node.queued}" if node.queued else f"{where}/nodes/{node.name}"
+    url = hardware_url(project, worker.zone, node)
     labels = {name: node.labels.get(name, "") for name in (FLEET, SLOT, OWNER, STORE) if name in node.labels}
     return {"seconds": worker.unattended, "grace": GRACE_SECONDS, "hardware": {"url": url, "labels": labels}}
 

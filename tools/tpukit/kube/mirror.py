@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import random
 import threading
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from tpukit.clock import SystemClock
 from tpukit.errors import TpukitError, Transient
 from tpukit.kube.answers import Expired
 from tpukit.kube.cluster import LONGEST_PAUSE, Cluster
@@ -22,6 +22,7 @@ from tpukit.kube.source import SILENCE_SECONDS
 if TYPE_CHECKING:
     from urllib3 import BaseHTTPResponse
 
+_ELAPSED = SystemClock().elapsed
 _FIRST_PAUSE = 0.5
 _MOST_RETRY_AFTER = 60.0
 
@@ -42,7 +43,7 @@ class Mirror:
         fields: str = "",
         type: Any = None,  # noqa: A002
         wake: Callable[[], None] = lambda: None,
-        now: Callable[[], float] = time.time,
+        now: Callable[[], float] = _ELAPSED,
         silence: float = SILENCE_SECONDS,
         longest_pause: float = LONGEST_PAUSE,
     ) -> None:
@@ -72,7 +73,7 @@ class Mirror:
             return self._snapshot
 
     def fresh(self) -> float:
-        """When the objects were last known to be up to date; 0 before the first list."""
+        """When the objects were last known to be up to date, as `Clock.elapsed` counts; 0 before the first list."""
         return self._fresh
 
     def error(self) -> TpukitError | None:

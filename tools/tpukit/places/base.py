@@ -239,4 +239,8 @@ class Place(Protocol):
         """What a person may not expect of this job in this place."""
 
     def forget(self, handle: Handle) -> str:
-        """What may be left there of a job that is to be closed without the place's word, for a person to remove."""
+        """What may be left there of a job that is to be closed without the place's word, for a person to remove.
+
+        Raises:
+            Conflict: Hardware is held for the job, although nothing of its hosts can be seen.
+        """

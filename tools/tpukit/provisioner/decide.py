@@ -60,7 +60,7 @@ class Step:
     owner: Owner | None = None
     since: float = 0.0  # what waits longest goes first
     unused: bool = False  # nobody needs the pool
-    idle: bool = False  # the pool is ready, and its pod does not come
+    idle: bool = False  # the pool is ready, and has no pod
     missing: bool = False  # the pool is there, and not all of its hosts are ready
     unchecked: bool = False  # it is to be removed, if no pod of somebody else is there
 
@@ -106,7 +106,8 @@ def _needed(
         return replace(step, state="stuck", reason=why, event="NodePoolForeign")
     step = replace(step, owner=whose)
     if pool.status in GONE or (running and running.kind == "DELETE_NODE_POOL"):
-        return replace(step, reason=f"node pool {slot} is being deleted, and made again then")
+        # GKE may fail to delete it: then it has still had no pod for as long as before.
+        return replace(step, reason=f"node pool {slot} is being deleted, and made again then", idle=slot in seen.idle)
     if pool.status == "PROVISIONING" or (running and pool.status != "ERROR"):
         return replace(step, state="creating", reason=f"GKE makes node pool {slot}", since=whose.created)
     if pool.status == "ERROR":
@@ -131,13 +132,18 @@ def _running(
     why = f"node pool {slot} is ready; the scheduler says: {need.message}"
     ready_step = replace(step, state="ready", reason=why, event=_became_ready(seen, pool), idle=True)
     waited = now - seen.idle.get(slot, now)
-    return ready_step if waited < settings.pod_timeout else _idle(seen, ready_step, need, whose, waited, now)
+    # A leader before this one may have recorded that the pod did not come to this very pool.
+    recorded = step.tries.kind == failures.UNUSED and step.tries.created == whose.created
+    enough = waited >= (settings.removal_delay if recorded else settings.pod_timeout)
+    return _idle(seen, ready_step, need, whose, waited, now) if enough else ready_step
 
 
 def _idle(seen: Observation, step: Step, need: Need, whose: Owner, waited: float, now: float) -> Step:
     """A pool that its pod never came to: recorded with the reason first, then removed."""
     why = f"node pool {step.pool} has been ready for {waited / 60:.0f} min and its pod {need.pod} is not placed on it"
-    if step.tries.created != whose.created:
+    if step.tries.kind == failures.UNUSED and step.tries.created == whose.created:
+        why = step.tries.why
+    elif step.tries.created != whose.created:
         if not seen.jobsets_known:
             return step
         tries = failures.unused(step.tries, f"{why}: {need.message}", len(need.choices), now, whose.created)
@@ -200,24 +206,35 @@ def _next(tries: Tries, need: Need, now: float) -> str:
 def _unneeded(
     seen: Observation, pool: NodePool, whose: Owner, running: Operation | None, settings: Settings, now: float
 ) -> Step:
-    """Of a pool that no pod waits for."""
+    """Of a pool that no pod waits for. Its JobSet may sit on the pool of another one and keep two of them."""
     jobset = seen.jobsets.get((whose.namespace, whose.jobset))
     tries = seen.tries.get(pool.name, NEVER)
     step = Step(pool.name, "retained", "", before=tries, tries=tries, owner=whose, since=now)
     why = _leaves(jobset, whose, seen.jobsets_known, settings, now)
+    vacant = not why and _is_vacant(seen, pool, jobset)
+    waited = now - seen.idle.get(pool.name, now)
+    if vacant and waited >= settings.pod_timeout:
+        why = f"node pool {pool.name} has been ready for {waited / 60:.0f} min and no pod is on it"
     if not why:
         event = _became_ready(seen, pool)
         settled = tries != NEVER and now - tries.at > SETTLED and pool.status == "RUNNING"
         said = f"node pool {pool.name} is ready" if event else f"JobSet {whose.namespace}/{whose.jobset} uses it"
-        return replace(step, reason=said, event=event, tries=NEVER if settled else tries)
+        idle = vacant or (pool.status in GONE and pool.name in seen.idle)
+        return replace(step, reason=said, event=event, tries=NEVER if settled else tries, idle=idle)
     if pool.status in GONE or running:
         return replace(step, state="removing", reason=f"{why}; node pool {pool.name} is {pool.status}")
     since = seen.suspects.get(pool.name, now)
-    step = replace(step, state="leaving", since=since, unused=True)
+    step = replace(step, state="leaving", since=since, unused=True, idle=vacant)
     young = 0 <= now - whose.created < settings.minimum_age  # below 0: made by a replica whose clock was ahead
     if now - since < settings.removal_delay or young:
         return replace(step, reason=f"{why}; it is removed when that has been so for a while")
     return _delete(seen, step, why)
+
+
+def _is_vacant(seen: Observation, pool: NodePool, jobset: JobSetState | None) -> bool:
+    """Return whether a pool could take a pod and has none. A suspended JobSet has a limit of its own."""
+    ready = pool.status == "RUNNING" and 0 < pool.nodes <= seen.hosts_ready.get(pool.name, 0)
+    return ready and pool.name not in seen.seats and jobset is not None and jobset.state == "active"
 
 
 def _leaves(jobset: JobSetState | None, whose: Owner, known: bool, settings: Settings, now: float) -> str:

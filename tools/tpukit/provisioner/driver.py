@@ -13,7 +13,7 @@ from tpukit.clock import Clock
 from tpukit.cloud.gke import Gke, Operation
 from tpukit.control import Decision, Holding, Hooks, Kernel
 from tpukit.control.kernel import BLIND_SECONDS
-from tpukit.errors import Invalid, NoCapacity, TpukitError
+from tpukit.errors import Denied, Invalid, NoCapacity, TpukitError
 from tpukit.kube import Cluster
 from tpukit.provisioner import failures, settings
 from tpukit.provisioner.act import Actor
@@ -28,6 +28,8 @@ from tpukit.provisioner.view import View
 from tpukit.store import Entry
 
 GROUP = "cluster"
+KEEPS_SECONDS = 3600.0
+"""For how long a replica whose changes are denied leads on, once it has let the others try: all may have its rights."""
 log = logging.getLogger("tpukit.provisioner")
 
 
@@ -120,10 +122,13 @@ class Driver:
         self._pace = Pace()
         self._settings = Settings()
         self._config = ""
+        self._led = float("-inf")  # when this replica last led, as `Clock.elapsed` counts
+        self._denied: float | None = None  # since when GKE denies changes, as `Clock.elapsed` counts
+        self._keeps = float("-inf")  # until then it does not let others lead for that
         self._failing: float | None = None  # since when rounds fail, on the monotonic clock
         self.steps: Mapping[str, Step] = {}
         records = ClusterRecords(cluster, self._events, leader, self._next, self._observer.recorded, self._announced)
-        actor = Actor(cluster, gke, self._cache, self._pace, clock, leader.leading, self._counting.called)
+        actor = Actor(cluster, gke, self._cache, self._pace, clock, leader.leading, self._called)
         self.kernel: Kernel[SliceRecord, Step] = Kernel(
             records,
             PoolUse(lambda: self.steps, actor, self._events),
@@ -139,6 +144,11 @@ class Driver:
     def round(self) -> int:
         """One step for each pool; how many there are, and are to be."""
         led = self._leader.leading()
+        now = self._clock.elapsed()
+        if led:
+            self._led = now
+        elif now - self._led > BLIND_SECONDS:
+            self._observer.forget()
         try:
             count = self.kernel.round()
         except TpukitError:
@@ -154,6 +164,18 @@ class Driver:
         if now - since >= BLIND_SECONDS:
             self._failing = None
             self._leader.resign()
+
+    def _called(self, act: str, outcome: str) -> None:
+        """Let another replica lead, at most once an hour, where GKE denies this one every change for long."""
+        now = self._clock.elapsed()
+        if outcome != Denied.__name__:
+            self._denied = None
+        elif self._denied is None:
+            self._denied = now
+        elif now - self._denied >= BLIND_SECONDS and now >= self._keeps:
+            self._denied, self._keeps = None, now + KEEPS_SECONDS
+            self._leader.resign()
+        self._counting.called(act, outcome)
 
     def busy(self) -> bool:
         """Whether something is expected to change by itself."""
@@ -171,7 +193,8 @@ class Driver:
         seen = self._observer.observe(options, now)
         steps = decide(seen, options, now, limit)
         if unchecked := [name for name, step in steps.items() if step.unchecked]:
-            seen = self._observer.with_foreign(seen, unchecked)
+            vacant = {name for name in unchecked if steps[name].idle and steps[name].need is None}
+            seen = self._observer.with_foreign(seen, unchecked, vacant)
             steps = decide(seen, options, now, limit)
         self._observer.remember(seen, steps)
         for one in seen.refusals:

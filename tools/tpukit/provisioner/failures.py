@@ -13,8 +13,10 @@ FIRST, LONGEST = 30.0, 600.0
 """Seconds between two rounds over all choices."""
 UNUSED_FIRST, UNUSED_LONGEST = 3600.0, 86400.0
 """Seconds before a pool is made again that came up and did not take its pod: it cost money for nothing."""
+UNUSED = "unused"
+"""Kind of the record of such a pool."""
 _EVENTS = {
-    "unused": "NodePoolUnused",
+    UNUSED: "NodePoolUnused",
     "stock-out": "NodePoolStockOut",
     "quota": "NodePoolQuota",
     "refused": "NodePoolRefused",
@@ -69,7 +71,7 @@ def unused(tries: Tries, message: str, choices: int, now: float, created: float)
         rounds=rounds,
         at=now,
         not_before=now + min(UNUSED_LONGEST, UNUSED_FIRST * 2.0 ** min(rounds - 1, 10)),
-        kind="unused",
+        kind=UNUSED,
         why=message[:_MOST_WORDS],
         operation=tries.operation,
         created=created,

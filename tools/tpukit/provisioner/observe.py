@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -49,7 +49,7 @@ class Observer:
 
     def observe(self, settings: Settings, now: float) -> Observation:
         """Transient where the cluster has not been read yet."""
-        trouble = self._view.trouble(now)
+        trouble = self._view.trouble(self._clock.elapsed())
         if trouble.startswith("the cluster was not read yet"):
             raise Transient(trouble)
         jobsets = {(one["metadata"]["namespace"], one["metadata"]["name"]): one for one in self._view.jobsets()}
@@ -76,6 +76,10 @@ class Observer:
             tries=self._tries(jobsets),
         )
 
+    def forget(self) -> None:
+        """Forget since when pools were as they are: this replica no longer looks at them."""
+        self._suspects, self._idle, self._missing, self._occupied = {}, {}, {}, {}
+
     def _since(self, marks: Mapping[str, float], now: float) -> dict[str, float]:
         """The same moments, on the clock by which `decide` goes."""
         behind = now - self._clock.elapsed()
@@ -93,18 +97,19 @@ class Observer:
             self._recorded = {pool: self._recorded[pool] for pool in newer}
             return {**mirrored, **self._recorded}
 
-    def with_foreign(self, seen: Observation, names: Iterable[str]) -> Observation:
-        """With the pods of others on the hosts of these pools, asked for now; of those that had some, after a while."""
+    def with_foreign(self, seen: Observation, names: Iterable[str], vacant: Set[str] = frozenset()) -> Observation:
+        """With the pods of others on the hosts of these pools, asked for now; of those that had some, after a while.
+        Pods of the JobSet itself count, too, on pools that are `vacant` as far as leaders of slices say."""
         now = self._clock.elapsed()
         waiting = {name: pods for name, (at, pods) in self._occupied.items() if now - at < OCCUPIED_SECONDS}
         wanted = set(names)
-        foreign = self._foreign(seen, wanted - waiting.keys())
+        foreign = self._foreign(seen, wanted - waiting.keys(), vacant)
         self._occupied = {name: self._occupied[name] for name in waiting} | {
             name: (now, pods) for name, pods in foreign.items() if pods
         }
         return replace(seen, foreign={**foreign, **{name: waiting[name] for name in wanted & waiting.keys()}})
 
-    def _foreign(self, seen: Observation, wanted: set[str]) -> dict[str, tuple[str, ...]]:
+    def _foreign(self, seen: Observation, wanted: set[str], vacant: Set[str]) -> dict[str, tuple[str, ...]]:
         host_of = {
             one["metadata"]["name"]: one["metadata"]["labels"][POOL]
             for one in self._view.nodes()
@@ -113,7 +118,7 @@ class Observer:
         foreign: dict[str, list[str]] = {name: [] for name in wanted}
         for pod in self._view.pods() if host_of else ():
             pool = host_of.get((pod.get("spec") or {}).get("nodeName") or "")
-            if pool is not None and _is_foreign(pod, seen, pool):
+            if pool is not None and _is_foreign(pod, seen, pool, vacant):
                 foreign[pool].append(f"{pod['metadata']['namespace']}/{pod['metadata']['name']}")
         return {name: tuple(pods) for name, pods in foreign.items()}
 
@@ -220,14 +225,14 @@ def _is_cordoned(node: Doc) -> bool:
     return marked and bool((node.get("spec") or {}).get("unschedulable"))
 
 
-def _is_foreign(pod: Doc, seen: Observation, pool: str) -> bool:
+def _is_foreign(pod: Doc, seen: Observation, pool: str, vacant: Set[str]) -> bool:
     """DaemonSets and the node itself put a pod on every host."""
     meta = pod["metadata"]
     if any(one.get("kind") in ("DaemonSet", "Node") for one in meta.get("ownerReferences") or ()):
         return False
     labels = meta.get("labels") or {}
     whose = pools.owner(seen.pools[pool]) if pool in seen.pools else None
-    if whose is None:
+    if whose is None or pool in vacant:
         return True
     own = (meta["namespace"], labels.get(JOBSET)) == (whose.namespace, whose.jobset)
     return not (own and labels.get(JOBSET_UID) in (None, whose.uid))

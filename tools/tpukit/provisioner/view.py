@@ -28,7 +28,7 @@ class View(Protocol):
     def config(self) -> Doc | None: ...
 
     def trouble(self, now: float) -> str:
-        """Why the above may be out of date; empty: it is not."""
+        """Why the above may be out of date; empty: it is not. `now`: as `Clock.elapsed` counts, which no one sets."""
 
     def pods(self) -> list[Doc]:
         """All that are placed on a node, asked for now."""

@@ -159,8 +159,7 @@ def apply(cluster: Cluster, change: Change, account: str, clock: Clock) -> Chang
         cluster.apply(document)
     if change.before and change.before.egress and not change.after.egress:
         kind, policy = _EGRESS_POLICY
-        with suppress(NotFound):
-            cluster.call("DELETE", kind.path(name, policy))
+        _delete_at(cluster, kind.path(name, policy))
     if change.dropped:
         _delete(cluster, "ClusterQueue", _own_queue(cluster.list("ClusterQueue"), name))
     return change
@@ -187,10 +186,11 @@ def remove(cluster: Cluster, team: Team, account: str, clock: Clock) -> list[str
     _delete(cluster, "ClusterRoleBinding", _get(cluster, "ClusterRoleBinding", f"{MEMBER}-{team.name}"))
     _delete(cluster, "Namespace", namespace)
     _delete(cluster, "ClusterQueue", own)
+    shared = [(path, _uid_at(cluster, path)) for path in (kind.path(name=name) for kind, name in _SHARED)]
     if not cluster.list("ClusterRoleBinding", labels=kueue.TEAM):
-        for kind, name in _SHARED:
-            with suppress(NotFound):
-                cluster.call("DELETE", kind.path(name=name))
+        for path, uid in shared:
+            with suppress(Conflict):  # another team was made meanwhile, and this is its
+                _delete_at(cluster, path, uid)
     _wait_until(clock, lambda: not _exists(cluster, "Namespace", team.name), f"namespace {team.name}")
     _wait_until(clock, lambda: not own or not _exists(cluster, "ClusterQueue", team.name), f"ClusterQueue {team.name}")
     return gone
@@ -286,6 +286,22 @@ def _delete(cluster: Cluster, kind: str, seen: Doc | None) -> None:
     if seen is not None:
         meta = seen["metadata"]
         cluster.delete(kind, meta["name"], meta.get("namespace", ""), uid=meta["uid"])
+
+
+def _uid_at(cluster: Cluster, path: str) -> str:
+    """Return the uid of an object of a kind that has no name here; empty where there is none."""
+    try:
+        return str(cluster.call("GET", path)["metadata"]["uid"])
+    except NotFound:
+        return ""
+
+
+def _delete_at(cluster: Cluster, path: str, uid: str | None = None) -> None:
+    """Delete the object with this uid, or the one that is there now. Conflict where another has its name since."""
+    seen = _uid_at(cluster, path) if uid is None else uid
+    if seen:
+        with suppress(NotFound):
+            cluster.call("DELETE", path, body={"preconditions": {"uid": seen}})
 
 
 def _wait_until(clock: Clock, gone: Callable[[], bool], what: str) -> None:

@@ -23,11 +23,12 @@ class Acquiring:
     def assess(self, handle: Handle) -> Machines:
         zone = target.of(handle.plan).zone
         queued = self.queued(zone)  # first: a request that is seen without its nodes has none, and may be deleted
-        return assess(handle, {one.name: one for one in self.client.nodes(zone)}, queued)
+        nodes = {one.name: one for one in self.client.nodes(zone)}
+        return assess(handle, nodes, queued, target.store_label(self.sender()))
 
     def ours(self, handle: Handle, seen: Machines) -> Machines:
-        """Return what the job made, without what another user has under its names. TPU VMs that a person named for the
-        job are all of them meant."""
+        """Return what the job made, without what another user has under its names. TPU VMs that a person named were
+        looked at by `assess`."""
         if not target.is_own(handle.plan):
             return seen
         nodes = tuple(node if node is not None and self._is_ours(handle, node) else None for node in seen.nodes)
@@ -74,6 +75,13 @@ class Acquiring:
             self._check_owner(handle, seen)
             self._remove(target.of(handle.plan).zone, seen)
 
+    def ids(self, plan: Plan) -> tuple[str, ...]:
+        """Return the ids of TPU VMs that a person named, and of the queued resources that made them."""
+        zone, names = target.of(plan).zone, set(target.of(plan).nodes)
+        requests = [one for one in self.queued(zone).values() if names & {one.name, *one.nodes}]
+        there: list[Node | Queued] = [one for one in self.client.nodes(zone) if one.name in names]
+        return tuple(one.id for one in [*there, *requests] if one.id)
+
     def check(self, plan: Plan) -> None:
         """Of TPU VMs that a person named: Invalid where they are not what the job asks for."""
         there = {one.name: one for one in self.client.nodes(target.of(plan).zone)}
@@ -88,6 +96,12 @@ class Acquiring:
 
     def _check_owner(self, handle: Handle, seen: Machines) -> None:
         plan = handle.plan
+        if seen.strangers:
+            words = f"{', '.join(seen.strangers)} in {target.of(plan).zone}"
+            raise Conflict(
+                f"{words}: created by another user or tool since {plan.id} was sent",
+                hint=f"to run there, stop {plan.id} and send it again with --on",
+            )
         there: list[Queued | Node] = [*seen.queued, *(node for node in seen.nodes if node is not None)]
         for one in there:
             made = target.made_for(one.labels, plan)

@@ -20,7 +20,7 @@ from tpukit.errors import Conflict, Denied, Invalid, LeaseLost, NotYet, TpukitEr
 from tpukit.places.base import Handle
 from tpukit.places.tpu_vm import environment, secrets, target
 from tpukit.places.tpu_vm.channel import Answer, Call, Channel, Login
-from tpukit.places.tpu_vm.machines import Machines, had_before
+from tpukit.places.tpu_vm.machines import Machines
 from tpukit.places.tpu_vm.shared_code import Code, pack
 from tpukit.plan import Plan
 
@@ -135,9 +135,7 @@ class Hosts:
         request["seconds"] = RETIRE_SECONDS + RETIRE_MARGIN
         answers = self.channel.ask([Call(one, request, seconds=STATUS_SECONDS) for one in logins])
         if any(isinstance(answer, Denied) for answer in answers):
-            had = had_before(handle)  # a TPU VM that somebody else created since then is left alone
-            nodes = [node if node is not None and (not had or node.id in had) else None for node in ready]
-            self.admit(handle.plan, replace(machines, nodes=tuple(nodes)))  # the next call finds them open
+            self.admit(handle.plan, replace(machines, nodes=tuple(ready)))  # the next call finds them open
         for login, answer in zip(logins, answers, strict=True):
             if isinstance(answer, TpukitError) or "running" not in answer:
                 names = ", ".join(target.nodes(handle.plan))
@@ -270,14 +268,19 @@ def _mounts(plan: Plan) -> list[Mapping[str, Any]]:
     return [*share, *buckets]
 
 
+def hardware_url(project: str, zone: str, node: Node) -> str:
+    """Return the address at which a host of `node` deletes its hardware."""
+    where = f"{address(*API)}projects/{project}/locations/{zone}"
+    return f"{where}/queuedResources/{node.queued}" if node.queued else f"{where}/nodes/{node.name}"
+
+
 def _unattended(plan: Plan, node: Node) -> Mapping[str, Any]:
     """The limit for a host of `node`, and what it deletes then: its own TPU VM, or the queued resource of all, and only
     where the job created them."""
     if not plan.spec.max.unattended:
         return {}
     vms = target.of(plan)
-    where = f"{address(*API)}projects/{vms.project}/locations/{vms.zone}"
-    url = f"{where}/queuedResources/{node.queued}" if node.queued else f"{where}/nodes/{node.name}"
+    url = hardware_url(vms.project, vms.zone, node)
     labels = {name: node.labels.get(name, "") for name in (target.JOB, target.ATTEMPT, target.STORE)}
     return {
         "seconds": plan.spec.max.unattended,

@@ -41,6 +41,7 @@ class Machines:
     short: bool = False  # it waits for hardware that Google has not got
     failed: Gone | None = None
     queued: tuple[Queued, ...] = ()  # requests for these nodes
+    strangers: tuple[str, ...] = ()  # what another user or tool created under a name that a person gave for the job
 
     @property
     def there(self) -> list[Node]:
@@ -48,8 +49,9 @@ class Machines:
         return [node for index, node in enumerate(self.nodes) if node is not None and index not in self.gone]
 
 
-def assess(handle: Handle, nodes: Mapping[str, Node], queued: Mapping[str, Queued]) -> Machines:
-    """`nodes` and `queued`: all of the zone, by name. `queued` may be empty where all nodes are READY."""
+def assess(handle: Handle, nodes: Mapping[str, Node], queued: Mapping[str, Queued], store: str) -> Machines:
+    """`nodes` and `queued`: all of the zone, by name. `queued` may be empty where all nodes are READY. `store`: the
+    label of this store."""
     plan = handle.plan
     names = target.nodes(plan)
     present = tuple(nodes.get(name) for name in names)
@@ -64,7 +66,9 @@ def assess(handle: Handle, nodes: Mapping[str, Node], queued: Mapping[str, Queue
             if node is None or node.id != known or node.state not in _USABLE
         }
         return replace(seen, ready=True, gone=lost)
-    if must_renew(handle, seen):
+    if not own:
+        seen = _without_strangers(handle, seen, store)
+    if seen.strangers or must_renew(handle, seen):
         return seen
     if all(node is not None and node.state in _USABLE for node in present):
         return replace(seen, ready=True)
@@ -86,9 +90,28 @@ def had_before(handle: Handle) -> set[str]:
     return {one for attempt in handle.earlier for one in attempt.learned.get(NODES, ())}
 
 
+def _without_strangers(handle: Handle, seen: Machines, store: str) -> Machines:
+    """Name what is not known by its id, and was not created by tpukit on behalf of this store."""
+    known = {*target.of(handle.plan).ids, *had_before(handle)}
+    if not known:  # the record of an earlier version: its TPU VMs are known by name until it begins
+        return seen
+
+    def is_known(one: Node | Queued) -> bool:
+        label = one.labels.get(target.SHARED_STORE)
+        ours = label == store or (label is None and target.made_for(one.labels, handle.plan) is not None)
+        return one.id in known or ours
+
+    nodes = tuple(node if node is not None and is_known(node) else None for node in seen.nodes)
+    made = {node.queued for node in nodes if node is not None}
+    queued = tuple(one for one in seen.queued if one.name in made or is_known(one))
+    others = [*(one for one in seen.nodes if one not in nodes), *(one for one in seen.queued if one not in queued)]
+    strangers = tuple(dict.fromkeys(one.name for one in others if one is not None))
+    return replace(seen, nodes=nodes, queued=queued, strangers=strangers)
+
+
 def _is_spent(handle: Handle, seen: Machines) -> bool:
-    """Of TPU VMs that a person named: whether the job had them before, or they are of no use to anybody. Somebody else
-    may have made them anew meanwhile, or be about to: those are left alone."""
+    """Of TPU VMs that a person named: whether the job had them before, or they are of no use to anybody. Another job,
+    or `tpu vm`, may have recreated them meanwhile, or be about to: those are left alone."""
     had = had_before(handle)
     if any(node is not None and node.id in had for node in seen.nodes):
         return True

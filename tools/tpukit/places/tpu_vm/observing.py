@@ -100,7 +100,8 @@ class Observer:
         # Requests are listed only where a TPU VM is missing, or hardware may have to be given back.
         calm = all(_is_ready(handle, nodes) for handle in handles)
         queued: dict[str, Queued] = {} if calm else {one.name: one for one in self.client.queued(zone)}
-        return [assess(handle, nodes, queued) for handle in handles]
+        store = target.store_label(self.hosts.sender())
+        return [assess(handle, nodes, queued, store) for handle in handles]
 
     def _forget(self, handles: Sequence[Handle], machines: Sequence[Machines]) -> None:
         """Forget silent hosts of attempts that are over: a job may be preempted for weeks."""

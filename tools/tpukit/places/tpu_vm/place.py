@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tpukit.clock import Clock
 from tpukit.cloud.tpu_vm import Node, TpuVms
-from tpukit.errors import Denied, Invalid, NotFound, Problem, TpukitError, Transient
+from tpukit.errors import Conflict, Denied, Invalid, NotFound, Problem, TpukitError, Transient
 from tpukit.places import lines
 from tpukit.places.base import Capabilities, Claim, FollowUp, Handle, Known, Line, Observation, unclaimed
 from tpukit.places.tpu_vm import renewals, secrets, target
@@ -109,7 +109,8 @@ class TpuVmPlace:
         vms = replace(plan.vms or VmTarget("", "", ""), project=settings.project, zone=settings.zone)
         posix = self._client(settings.project).login(self._channel_of(plan).public_key())
         user = settings.ssh_user or posix or target.login_user(settings)
-        return replace(plan, vms=replace(vms, user=user, os_login=bool(posix)))
+        plan = replace(plan, vms=replace(vms, user=user, os_login=bool(posix)))
+        return replace(plan, vms=replace(target.of(plan), ids=self._acquiring(plan).ids(plan))) if named else plan
 
     def taken(self, plan: Plan) -> frozenset[str]:
         """Names of queued resources, whoever made them."""
@@ -258,6 +259,10 @@ class TpuVmPlace:
         plan, vms = handle.plan, target.of(handle.plan)
         where = f"--project {vms.project} --zone {vms.zone}"
         if target.is_own(plan):
+            acquiring = self._acquiring(plan)
+            machines = acquiring.ours(handle, acquiring.assess(handle))
+            if there := [one.name for one in (*machines.nodes, *machines.queued) if one and one.state != "DELETING"]:
+                raise Conflict(f"the API says that {there[0]} is there")
             remove = f"gcloud compute tpus queued-resources delete {plan.id} --force {where}"
             return f"queued resource {plan.id} with its TPU VMs: `{remove}` removes them"
         return f"processes on TPU VM {', '.join(vms.nodes)} in {vms.zone}"

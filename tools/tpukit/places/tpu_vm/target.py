@@ -14,6 +14,8 @@ from tpukit.spec import Settings
 from tpukit.spec.job import Reservation
 
 JOB, ATTEMPT, STORE = "tpukit-job", "tpukit-attempt", "tpukit-store"
+SHARED_STORE = "tpukit-shared-store"
+"""Label of TPU VMs that tpukit created for people: the store on whose behalf. No sweep removes them."""
 # https://cloud.google.com/tpu/docs/runtimes
 _RUNTIMES = {
     "v2": "tpu-ubuntu2204-base",
@@ -84,8 +86,12 @@ def requests(plan: Plan, attempt: int, sender: str, key: str) -> list[Request]:
             runtime=runtime(plan),
             spot=capacity == "spot",
             reservation=_reservation(target, capacity) if isinstance(capacity, Reservation) else "",
-            # What a person named stays theirs when it is made anew: it is not swept.
-            labels={JOB: plan.id, ATTEMPT: str(attempt), **({STORE: store_label(sender)} if is_own(plan) else {})},
+            # What a person named stays theirs when it is recreated: it is not swept.
+            labels={
+                JOB: plan.id,
+                ATTEMPT: str(attempt),
+                (STORE if is_own(plan) else SHARED_STORE): store_label(sender),
+            },
             metadata={"ssh-keys": f"{target.user}:{key}"},
             external_ips=plan.settings.external_ips,
             # Without a driver nothing would use the hardware. A driver that is there makes the request again.
