@@ -385,9 +385,9 @@ variable "flex_start_duration" {
 }
 
 variable "flex_start_queued" {
-  description = "Whether flex-start slices come by queued provisioning, all that a job wants at once; without it they come one by one, by autoscaling"
+  description = "Whether flex-start slices come by queued provisioning, all that a job wants at once; without it they come one by one, by autoscaling. Google serves v6e and tpu7x so, and jobs of one slice"
   type        = bool
-  default     = true
+  default     = false
 }
 
 variable "spot_shutdown_seconds" {

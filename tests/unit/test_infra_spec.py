@@ -120,6 +120,18 @@ def test_load_set_overrides_the_file_and_needs_no_quotes(tmp_path):
         ({"capacity": "reservation"}, "--set capacity", "no reservation is named", "reservation_name"),
         ({"reservation_name": "mine"}, "--set reservation_name", "nothing is reserved", "capacity: reservation"),
         ({"capacity": "flex-start"}, "--set capacity", "v4 is not sold as flex-start", "spot"),
+        (
+            {
+                "capacity": "flex-start",
+                "flex_start_queued": True,
+                "tpu_type": "v5p-16",
+                "region": "us-east5",
+                "zone": "us-east5-a",
+            },
+            "--set flex_start_queued",
+            "Google serves no v5p by queued provisioning",
+            "by autoscaling",
+        ),
         ({"num_of_chips": 32}, "--set num_of_chips", "the pools have 16 chips", "write 16"),
         ({"num_tpu_pools": 201}, "--set num_tpu_pools", "201 is too many", "200"),
         ({"tpu_sa_roles": "[roles/owner]"}, "--set tpu_sa_roles", "is not one that jobs", "roles/logging.logWriter"),

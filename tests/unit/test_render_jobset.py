@@ -191,6 +191,15 @@ def test_capacity_selects_its_nodes(capacity, selector, tolerated):
     assert ("affinity" in pod) == isinstance(capacity, str), "reserved nodes are for those that name the reservation"
 
 
+@pytest.mark.parametrize(
+    ("capacity", "runtime", "planned"),
+    [("flex-start", "1h", "4500"), ("flex-start", "7d", "604800"), ("flex-start", None, None), ("spot", "1h", None)],
+)
+def test_nodes_of_flex_start_are_planned_for_the_runtime_of_the_job(capacity, runtime, planned):
+    document = rendered(capacity=capacity, **({"max": {"runtime": runtime}} if runtime else {}))
+    assert document["metadata"]["annotations"].get("provreq.kueue.x-k8s.io/maxRunDurationSeconds") == planned
+
+
 @pytest.mark.parametrize("machine_type, hosts, chips", [("ct5lp-hightpu-8t", 1, 8), ("ct5lp-hightpu-4t", 2, 4)])
 def test_topology_on_two_machine_types_selects_hosts_by_their_chips(machine_type, hosts, chips):
     document = rendered(tpu={"type": "v5e-8", "machine_type": machine_type})

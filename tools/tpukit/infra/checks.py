@@ -19,6 +19,9 @@ from tpukit.spec.forms import Violation
 _ZONE = re.compile(r"([a-z]+-[a-z]+[0-9]+)-[a-z0-9]+")
 _RANGES = ("subnet_ip_range", "pods_ip_range", "services_ip_range")
 _NO_FLEX_START = ("v3", "v4")  # https://cloud.google.com/kubernetes-engine/docs/concepts/dws
+_QUEUED = ("v6e", "tpu7x")
+"""Google refuses others: https://github.com/AI-Hypercomputer/xpk/pull/900 (all, December 2025) and
+https://github.com/GoogleCloudPlatform/cluster-toolkit/pull/5218 (these two since February 2026)."""
 _LONGEST_POOL = 40
 MOST_POOLS = 200
 """GKE's autoscaling grows slow beyond that."""
@@ -125,6 +128,11 @@ def _capacity(values: Values, shapes: Mapping[str, Slice]) -> Iterator[Violation
         generation = shapes[pool].generation if pool in shapes else ""
         if words.get("capacity") == "flex-start" and generation in _NO_FLEX_START:
             yield ("capacity",), f"{generation} is not sold as flex-start", "write on-demand, spot or reservation"
+            return
+        queued = words.get("capacity") == "flex-start" and values.get("flex_start_queued") is True
+        if queued and generation and generation not in _QUEUED:
+            what = f"Google serves no {generation} by queued provisioning"
+            yield ("flex_start_queued",), what, "leave it out: slices then come by autoscaling, one by one"
             return
 
 

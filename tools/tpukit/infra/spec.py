@@ -199,7 +199,7 @@ class ClusterSpec(Model):
         default="604800s",
     )
     flex_start_queued: bool = field(
-        Flag(), "Whether flex-start slices come by queued provisioning, all of a job at once.", False, default=True
+        Flag(), "Whether flex-start slices come by queued provisioning: v6e and tpu7x only.", True, default=False
     )
     spot_shutdown_seconds: int | None = field(
         Integer(0, 120, _shutdown),

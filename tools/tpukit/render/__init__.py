@@ -44,7 +44,7 @@ def queue_files(
     *,
     cpus: int,
     memory_gb: int,
-    queued: bool = True,
+    queued: bool = False,
 ) -> dict[str, str]:
     """The files of a kustomization, by name: queues over so many slices of each kind, so many CPUs and so much memory
     of the CPU pool, shared by these teams. A shape alone is on-demand. `queued`: flex-start slices come by queued
@@ -70,7 +70,7 @@ def queues(
     *,
     cpus: int,
     memory_gb: int,
-    queued: bool = True,
+    queued: bool = False,
 ) -> list[dict[str, Any]]:
     """The documents in them, in the order in which a cluster takes them."""
     files = queue_files(quotas, teams, cpus=cpus, memory_gb=memory_gb, queued=queued)

@@ -34,6 +34,11 @@ COMMIT = "tpukit.dev/commit"
 OWNER = "tpukit.dev/owner"
 SENT = "tpukit.dev/sent"
 """Annotation of a JobSet: the commit that its code came from, with -dirty behind it where files differed from it."""
+MAX_RUN = "provreq.kueue.x-k8s.io/maxRunDurationSeconds"
+"""Annotation of a JobSet: how long GKE plans the nodes of its ProvisioningRequest for; seven days without it."""
+START_SECONDS = 900
+"""For nodes that pull images and start their pods, before a job's own clock runs."""
+LONGEST_SECONDS = 7 * 86400
 _DAY = 86400
 
 
@@ -138,6 +143,8 @@ def job(plan: Plan, attempt: Attempt) -> Job:
     if plan.owner:
         annotations[OWNER] = plan.owner
         annotations[SENT] = datetime.fromtimestamp(plan.sent, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    if spec.capacity == "flex-start" and spec.max.runtime:
+        annotations[MAX_RUN] = str(min(spec.max.runtime + START_SECONDS, LONGEST_SECONDS))
     if spec.tags:
         annotations["tpukit.dev/tags"] = json.dumps(spec.tags, ensure_ascii=False)
     if plan.snapshot:

@@ -130,7 +130,7 @@ def queues(
     *,
     cpus: int,
     memory_gb: int,
-    queued: bool = True,
+    queued: bool = False,
 ) -> Queues:
     """One ClusterQueue over so many slices of each kind and so much of the CPU pool; a LocalQueue for each team.
 

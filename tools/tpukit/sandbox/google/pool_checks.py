@@ -14,7 +14,7 @@ from tpukit.catalogue.zones import is_ai_zone, offers
 from tpukit.sandbox.google import machine_types, pool_fields
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.cluster_fields import check_zones
-from tpukit.sandbox.google.sources import GKE_MACHINE_TYPE, GUESS
+from tpukit.sandbox.google.sources import GKE_MACHINE_TYPE, GKE_QUEUED_TPU, GUESS
 from tpukit.sandbox.google.state import Doc
 from tpukit.sandbox.google.stock_and_quota import Holding
 
@@ -22,6 +22,9 @@ _TPU = re.compile(r"(ct[0-9]|tpu)[a-z0-9]*-.*")
 _SHUTDOWN_SECONDS = (0, 30, 120)
 """https://cloud.google.com/kubernetes-engine/docs/reference/rest/v1/NodeKubeletConfig: valid for Spot VMs alone."""
 _HYPERDISK_ONLY = ("v6e", "tpu7x")
+_QUEUED = ("v6e", "tpu7x")
+"""Generations that Google serves by queued provisioning since February 2026:
+https://github.com/GoogleCloudPlatform/cluster-toolkit/pull/5218. It refused all before; no source has others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,8 @@ def check(cloud: Cloud, cluster: Doc, pool: Doc) -> PoolRequest:
         if zone not in shape.zones:
             raise GUESS.invalid(f'Machine type "{machine_type}" is not available in zone "{zone}".')
     _check_no_gpu(config)
+    if pool.get("queuedProvisioning", {}).get("enabled") and shape.generation not in _QUEUED:
+        raise GKE_QUEUED_TPU.invalid("Flex start node pools don't support TPUs with queued provisioning.")
     hyperdisk = config["diskType"] == "hyperdisk-balanced"
     if hyperdisk != (shape.generation in _HYPERDISK_ONLY):
         raise GUESS.invalid(f"Disk type {config['diskType']} is not supported by machine type {machine_type}.")
