@@ -289,6 +289,42 @@ def test_pods_are_hardened(name):
     assert container["resources"]["limits"]["memory"] == container["resources"]["requests"]["memory"]
 
 
+@pytest.mark.parametrize(
+    ("access", "user", "container"),
+    [
+        (
+            "restricted",
+            65532,
+            {
+                "allowPrivilegeEscalation": False,
+                "readOnlyRootFilesystem": True,
+                "capabilities": {"drop": ["ALL"]},
+            },
+        ),
+        (
+            "tpu",
+            0,
+            {
+                "allowPrivilegeEscalation": False,
+                "readOnlyRootFilesystem": True,
+                "capabilities": {"drop": ["ALL"], "add": ["SYS_RESOURCE"]},
+            },
+        ),
+        ("privileged", 0, {"privileged": True}),
+    ],
+)
+def test_access_to_chips_gives_the_host_what_it_names_and_its_buckets_to_the_same_user(access, user, container):
+    document = rendered(access=access, tensorboard=True, settings=BOARD, mounts=[{"bucket": "b-1", "path": "/data"}])
+    pod = pod_of(document)
+    (host,) = pod["containers"]
+    assert (pod["securityContext"]["runAsUser"], host["securityContext"]) == (user, container)
+    assert f"uid={user}," in pod["volumes"][-1]["csi"]["volumeAttributes"]["mountOptions"]
+    raised = [one["value"] for one in host["env"] if one["name"] == "TPUKIT_MEMLOCK"]
+    assert raised == ([] if access == "restricted" else ["68719476736"])
+    uploader = document["spec"]["replicatedJobs"][1]["template"]["spec"]["template"]["spec"]
+    assert uploader["securityContext"]["runAsUser"] == 65532
+
+
 def test_program_that_needs_root_runs_as_root_and_what_runs_beside_it_does_not():
     document = rendered(root=True, tensorboard=True, settings=BOARD)
     pod = pod_of(document)

@@ -190,6 +190,20 @@ def test_team_whose_programs_may_run_as_root_admits_what_the_baseline_does():
     assert labels["pod-security.kubernetes.io/enforce"] == "baseline"
 
 
+def test_team_with_access_to_chips_has_a_policy_that_comes_before_its_namespace_is_opened():
+    documents = render.team(kueue.Team("vision", "tpu", False, "cloud-tpu-sa", access="tpu"))
+    kinds = [(one["kind"], one["metadata"]["name"]) for one in documents]
+    policy, binding = ("ValidatingAdmissionPolicy", "tpukit-pods"), ("ValidatingAdmissionPolicyBinding", "tpukit-pods")
+    assert kinds.index(policy) < kinds.index(binding) < kinds.index(("Namespace", "vision"))
+    made = of_all(documents)
+    labels = made["Namespace", "vision"]["metadata"]["labels"]
+    assert labels["pod-security.kubernetes.io/enforce"] == "privileged"
+    selector = made[binding]["spec"]["matchResources"]["namespaceSelector"]["matchLabels"]
+    assert selector.items() <= labels.items()
+    assert made[policy]["spec"]["failurePolicy"] == "Fail"
+    assert not any(name == "tpukit-pods" for _, name in team_documents())
+
+
 def test_team_with_networks_reaches_those_its_own_pods_names_and_tokens_alone():
     made = team_documents(egress=("203.0.113.0/24", "10.0.0.0/8"))
     policy = made["NetworkPolicy", "team-egress"]["spec"]

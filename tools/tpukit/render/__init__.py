@@ -84,5 +84,6 @@ def cluster_queue(queue: kueue.ClusterQueue) -> dict[str, Any]:
 
 def team(team: kueue.Team) -> list[dict[str, Any]]:
     """All of a team but its ClusterQueue, behind what the teams have in common."""
-    texts = (template.fill("kueue", "members"), template.fill("kueue", "team", team=team))
+    names = ("members", *(("pods",) if team.access != "restricted" else ()), "team")
+    texts = (template.fill("kueue", name, team=team) for name in names)
     return [document for text in texts for document in template.parse(text)]
