@@ -226,9 +226,9 @@ variable "cpu_pool_machine_type" {
 }
 
 variable "cpu_pool_disk_type" {
-  description = "Type of the boot disks of the nodes without TPUs"
+  description = "Type of the boot disks of the nodes without TPUs; left out, pd-standard, or hyperdisk-balanced for machines that boot from nothing else"
   type        = string
-  default     = "pd-standard"
+  default     = null
 }
 
 variable "cpu_pool_disk_size" {

@@ -121,6 +121,20 @@ def test_pool_that_gke_refuses_is_refused_and_leaves_nothing(world, changes, wor
     assert world.ask("GET", pools) == {"nodePools": []}
 
 
+@pytest.mark.parametrize(
+    ("disk", "good"), [("pd-standard", False), ("pd-balanced", False), ("hyperdisk-balanced", True)]
+)
+def test_machines_that_boot_from_hyperdisk_alone_are_refused_with_other_disks(world, disk, good):
+    pools = world.cluster("us-east5", "us-east5-a")
+    config = {"machineType": "n4-standard-4", "diskType": disk}
+    asked = pool("cpu", initialNodeCount=1, placementPolicy=None, config=config)
+    if good:
+        world.ask("POST", pools, asked)
+        return
+    status, _, text = world.refusal("POST", pools, asked)
+    assert (status, text) == (400, f"[{disk}, n4-standard-4] features are not compatible for creating instance.")
+
+
 def test_pool_is_a_group_of_machines_in_compute_engine_with_a_manager(world):
     pools = world.cluster()
     world.ask("POST", pools, pool())

@@ -225,8 +225,8 @@ class ClusterSpec(Model):
     cpu_pool_machine_type: str = field(
         _named(63), "Machine type of the nodes without TPUs.", "n2-standard-4", default="n2-standard-4"
     )
-    cpu_pool_disk_type: str = field(
-        _named(63), "Boot disks of the nodes without TPUs.", "pd-standard", default="pd-standard"
+    cpu_pool_disk_type: str | None = field(
+        _named(63), "Boot disks of the nodes without TPUs; what their machine boots from.", "pd-balanced", default=None
     )
     cpu_pool_disk_size: int = field(Integer(10), "Their size in GB.", 200, default=200)
     cpu_pool_max_pods_per_node: int = field(Integer(32, 256), "Pods on such a node.", 64, default=64)

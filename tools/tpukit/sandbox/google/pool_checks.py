@@ -14,7 +14,7 @@ from tpukit.catalogue.zones import is_ai_zone, offers
 from tpukit.sandbox.google import machine_types, pool_fields
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.cluster_fields import check_zones
-from tpukit.sandbox.google.sources import GKE_MACHINE_TYPE, GKE_QUEUED_TPU, GUESS
+from tpukit.sandbox.google.sources import GKE_DISK, GKE_MACHINE_TYPE, GKE_QUEUED_TPU, GUESS
 from tpukit.sandbox.google.state import Doc
 from tpukit.sandbox.google.stock_and_quota import Holding
 
@@ -22,6 +22,7 @@ _TPU = re.compile(r"(ct[0-9]|tpu)[a-z0-9]*-.*")
 _SHUTDOWN_SECONDS = (0, 30, 120)
 """https://cloud.google.com/kubernetes-engine/docs/reference/rest/v1/NodeKubeletConfig: valid for Spot VMs alone."""
 _HYPERDISK_ONLY = ("v6e", "tpu7x")
+_HYPERDISK_FAMILIES = ("c4", "c4a", "c4d", "n4", "n4a", "n4d")
 _QUEUED = ("v6e", "tpu7x")
 """Generations that Google serves by queued provisioning since February 2026:
 https://github.com/GoogleCloudPlatform/cluster-toolkit/pull/5218. It refused all before; no source has others."""
@@ -58,6 +59,7 @@ def check(cloud: Cloud, cluster: Doc, pool: Doc) -> PoolRequest:
         if pool.get("placementPolicy", {}).get("tpuTopology"):
             raise GUESS.invalid(f"TPU topology is set, and machine type {machine_type} has no TPUs.")
         _check_cpu_machines(machine_type, zones)
+        _check_cpu_disk(machine_type, config["diskType"])
         return PoolRequest(None, pool["initialNodeCount"], None)
     for zone in zones:
         if zone not in shape.zones:
@@ -157,6 +159,12 @@ def _check_cpu_machines(machine_type: str, zones: list[str]) -> None:
         known = machine_types.exists(machine_type) and offers(zone, machine_type) is not False
         if is_ai_zone(zone) or not known:
             raise GKE_MACHINE_TYPE.invalid(f'Invalid machine type "{machine_type}" in zone "{zone}": GCE_NOT_FOUND.')
+
+
+def _check_cpu_disk(machine_type: str, disk: str) -> None:
+    """The newest families boot from Hyperdisk alone: https://github.com/nextflow-io/nextflow/issues/6614."""
+    if machine_type.partition("-")[0] in _HYPERDISK_FAMILIES and not disk.startswith("hyperdisk-"):
+        raise GKE_DISK.invalid(f"[{disk}, {machine_type}] features are not compatible for creating instance.")
 
 
 def _check_no_gpu(config: Doc) -> None:

@@ -51,6 +51,7 @@ GKE_STOCKOUT = Source("https://github.com/hashicorp/terraform-provider-google/pu
 GKE_MACHINES_QUOTA = Source("https://github.com/kubernetes-sigs/sig-storage-local-static-provisioner/pull/526")
 GKE_ACCOUNT = Source("https://github.com/midl-dev/tezos-on-gke/issues/45")
 GKE_MACHINE_TYPE = Source("https://github.com/keras-team/kinetic/issues/305")
+GKE_DISK = Source("https://github.com/DataBiosphere/dsub/issues/301")
 GKE_QUEUED_TPU = Source("https://github.com/AI-Hypercomputer/xpk/pull/900")
 GKE_NODE_COUNT = Source("https://github.com/hashicorp/terraform-provider-google/issues/13540")
 GKE_POOL_NAME = Source("https://github.com/pulumi/pulumi-google-native/issues/270")
