@@ -368,7 +368,7 @@ variable "capacity" {
 }
 
 variable "reservation_name" {
-  description = "The reservation, with capacity = reservation. One of another project is projects/PROJECT/reservations/NAME"
+  description = "The reservation, with capacity = reservation. One of another project is projects/PROJECT/reservations/NAME, and a block of one NAME/reservationBlocks/BLOCK, with /reservationSubBlocks/SUB_BLOCK behind it for a part of that"
   type        = string
   default     = null
 }

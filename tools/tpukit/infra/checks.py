@@ -153,7 +153,9 @@ def _ranges(values: Values, shapes: Mapping[str, Slice]) -> Iterator[Violation]:
         return  # the ranges are those of a subnet that exists, which Terraform reads
     ranges = {name: network for name in _RANGES if (network := _range(values.get(name)))}
     for first, second in ip_ranges.overlaps(ranges):
-        yield (second,), f"it shares addresses with {first} {ranges[first]}", "give each a range of its own"
+        room = ip_ranges.free(ranges[second].prefixlen, [one for name, one in ranges.items() if name != second])
+        hint = f"give each a range of its own: {room} is free" if room else "give each a range of its own"
+        yield (second,), f"it shares addresses with {first} {ranges[first]}", hint
     cpus, cpu_pods = values.get("cpu_pool_node_count"), values.get("cpu_pool_max_pods_per_node")
     hosts, tpu_pods = sum(shape.hosts for shape in shapes.values()), values.get("tpu_max_pods_per_node")
     if not (_count(cpus) and _count(cpu_pods) and _count(tpu_pods)) or len(shapes) != len(pools(values)):
@@ -165,7 +167,9 @@ def _ranges(values: Values, shapes: Mapping[str, Slice]) -> Iterator[Violation]:
     ):
         if name in ranges and ranges[name].num_addresses - kept < needed:
             what = f"{ranges[name]} holds {ranges[name].num_addresses - kept} addresses, and {needed} are needed"
-            yield (name,), what, f"write a /{ip_ranges.prefix(needed + kept)} or wider one"
+            wanted = ip_ranges.prefix(needed + kept)
+            room = ip_ranges.free(wanted, [one for other, one in ranges.items() if other != name])
+            yield (name,), what, f"write a /{wanted} or wider one" + (f", such as {room}" if room else "")
 
 
 def _chips(values: Values, shapes: Mapping[str, Slice]) -> Iterator[Violation]:

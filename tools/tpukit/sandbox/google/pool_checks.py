@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from tpukit.catalogue import Slice, slices
 from tpukit.catalogue.zones import is_ai_zone, offers
+from tpukit.render.node_labels import whole_reservation
 from tpukit.sandbox.google import machine_types, pool_fields
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.cluster_fields import check_zones
@@ -19,6 +20,10 @@ from tpukit.sandbox.google.state import Doc
 from tpukit.sandbox.google.stock_and_quota import Holding
 
 _TPU = re.compile(r"(ct[0-9]|tpu)[a-z0-9]*-.*")
+_RESERVATION = re.compile(
+    r"(projects/[^/]+/reservations/)?[^/]+(/reservationBlocks/[^/]+(/reservationSubBlocks/[^/]+)?)?"
+)
+"""As https://github.com/AI-Hypercomputer/xpk names blocks of reservations (src/xpk/core/reservation.py)."""
 _SHUTDOWN_SECONDS = (0, 30, 120)
 """https://cloud.google.com/kubernetes-engine/docs/reference/rest/v1/NodeKubeletConfig: valid for Spot VMs alone."""
 _HYPERDISK_ONLY = ("v6e", "tpu7x")
@@ -74,7 +79,7 @@ def check(cloud: Cloud, cluster: Doc, pool: Doc) -> PoolRequest:
         _check_slice(pool, shape, zones)
     nodes = pool["initialNodeCount"]
     chips = nodes * shape.chips_per_host * len(zones)
-    reservation = config.get("reservationAffinity", {}).get("values", [""])[0].rpartition("/")[2]
+    reservation = whole_reservation(config.get("reservationAffinity", {}).get("values", [""])[0]).rpartition("/")[2]
     return PoolRequest(shape, nodes, Holding(zones[0], shape.generation, chips, capacity == "spot", reservation))
 
 
@@ -97,6 +102,8 @@ def _check_capacity(pool: Doc) -> str:
         raise GUESS.invalid(
             "A specific reservation needs the key compute.googleapis.com/reservation-name and the name as its value."
         )
+    if reserved and not _RESERVATION.fullmatch(affinity["values"][0]):
+        raise GUESS.invalid(f"Invalid reservation name {affinity['values'][0]!r}.")
     grace = config.get("kubeletConfig", {}).get("shutdownGracePeriodSeconds")
     if grace is not None and (not config.get("spot") or grace not in _SHUTDOWN_SECONDS):
         raise GUESS.invalid(
