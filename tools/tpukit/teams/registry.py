@@ -229,14 +229,14 @@ def _team(namespace: Doc, queues: Sequence[Doc], account: Doc | None, binding: D
 
 
 def _is_first(document: Doc) -> bool:
-    return document["kind"] == "Namespace" or document["metadata"]["name"] == "tpukit-pods"
+    return bool(document["kind"] == "Namespace" or document["metadata"]["name"] == "tpukit-pods")
 
 
 def _allows_root(labels: Mapping[str, str]) -> bool:
     """Where the policy of our own holds, the Pod Security level says nothing."""
     if kueue.ACCESS in labels:
         return labels.get(kueue.ALLOW_ROOT) == "yes"
-    return labels.get(_POD_SECURITY, "restricted") != "restricted"
+    return bool(labels.get(_POD_SECURITY, "restricted") != "restricted")
 
 
 def _check_name_is_free(cluster: Cluster, name: str) -> None:
