@@ -16,6 +16,11 @@ if [ -n "$TPUKIT_CODE" ]; then
     exit 126
   }
 fi
+# Chips read memory that is locked for them, more than nodes allow by themselves.
+if [ -n "$TPUKIT_MEMLOCK" ] && [ "`ulimit -l`" != unlimited ]; then
+  ulimit -l "$TPUKIT_MEMLOCK" 2>/dev/null ||
+    echo "tpukit: the limit of locked memory stays at `ulimit -l` KiB, so the chips may refuse to open" >&2
+fi
 told= child= left=
 trap 'told=yes; [ -z "$child" ] || { left=yes; kill -TERM "$child" 2>/dev/null; }' TERM
 "$@" &

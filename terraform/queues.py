@@ -24,6 +24,7 @@ from typing import Any
 from tpukit import catalogue
 from tpukit.infra import outputs, queues
 from tpukit.render import PoolKind
+from tpukit.render.node_labels import whole_reservation
 
 
 def files(
@@ -34,7 +35,9 @@ def files(
         [
             PoolKind(
                 catalogue.find_shape(pool["generation"], pool["topology"], machine_type=pool["machine_type"]),
-                f"reservation:{pool['reservation_name']}" if pool["capacity"] == "reservation" else pool["capacity"],
+                f"reservation:{whole_reservation(pool['reservation_name'])}"
+                if pool["capacity"] == "reservation"
+                else pool["capacity"],
             )
             for pool in environment["tpu_pools"].values()
         ],

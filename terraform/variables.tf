@@ -226,9 +226,9 @@ variable "cpu_pool_machine_type" {
 }
 
 variable "cpu_pool_disk_type" {
-  description = "Type of the boot disks of the nodes without TPUs"
+  description = "Type of the boot disks of the nodes without TPUs; left out, pd-standard, or hyperdisk-balanced for machines that boot from nothing else"
   type        = string
-  default     = "pd-standard"
+  default     = null
 }
 
 variable "cpu_pool_disk_size" {
@@ -368,7 +368,7 @@ variable "capacity" {
 }
 
 variable "reservation_name" {
-  description = "The reservation, with capacity = reservation. One of another project is projects/PROJECT/reservations/NAME"
+  description = "The reservation, with capacity = reservation. One of another project is projects/PROJECT/reservations/NAME, and a block of one NAME/reservationBlocks/BLOCK, with /reservationSubBlocks/SUB_BLOCK behind it for a part of that"
   type        = string
   default     = null
 }
@@ -385,9 +385,9 @@ variable "flex_start_duration" {
 }
 
 variable "flex_start_queued" {
-  description = "Whether flex-start slices come by queued provisioning, all that a job wants at once; without it they come one by one, by autoscaling"
+  description = "Whether flex-start slices come by queued provisioning, all that a job wants at once; without it they come one by one, by autoscaling. Google serves v6e and tpu7x so, and jobs of one slice"
   type        = bool
-  default     = true
+  default     = false
 }
 
 variable "spot_shutdown_seconds" {

@@ -221,6 +221,25 @@ run "cluster_refuses_a_zone_of_another_region" {
   expect_failures = [google_container_cluster.this]
 }
 
+run "cpu_pool_of_machines_that_boot_from_hyperdisk_alone" {
+  command = plan
+  module {
+    source = "./modules/cpu_pool"
+  }
+  variables {
+    cluster      = "projects/tpu-project/locations/us-central2/clusters/tpu-cluster"
+    name         = "cpu-pool"
+    node_count   = 3
+    machine_type = "n4-standard-4"
+    disk_size    = 200
+    auto_upgrade = true
+  }
+  assert {
+    condition     = google_container_node_pool.this.node_config[0].disk_type == "hyperdisk-balanced"
+    error_message = "N4 machines boot from nothing else"
+  }
+}
+
 run "cpu_pool" {
   command = plan
   module {

@@ -13,17 +13,18 @@ from tpukit.plan import Plan
 from tpukit.render import PoolKind
 from tpukit.sandbox.agent import Pool, of_slice
 
-V5P_16 = catalogue.find("v5p-16")
+V6E_16 = catalogue.find("v6e-16")
 FLEX = {
     "initialNodeCount": 0,
-    "autoscaling": {"enabled": True, "maxNodeCount": 2},
+    "autoscaling": {"enabled": True, "maxNodeCount": 4},
     "queuedProvisioning": {"enabled": True},
     "config": {
-        "machineType": "ct5p-hightpu-4t",
+        "machineType": "ct6e-standard-4t",
+        "diskType": "hyperdisk-balanced",
         "flexStart": True,
         "reservationAffinity": {"consumeReservationType": "NO_RESERVATION"},
     },
-    "placementPolicy": {"type": "COMPACT", "tpuTopology": "2x2x2"},
+    "placementPolicy": {"type": "COMPACT", "tpuTopology": "4x4"},
 }
 SHORT = {"grace": "1s"}  # `sleep` hears no SIGTERM as the first process of a container
 PROJECT = "projects/tpu-project"
@@ -46,8 +47,8 @@ def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
 
 
 def add_queues(box: Box, *, on_demand: int) -> None:
-    slices = {PoolKind(V4_16): on_demand, PoolKind(V4_16, "spot"): 1, PoolKind(V5P_16, "flex-start"): 2}
-    for document in render.queues(slices, [TEAM], cpus=8, memory_gb=32):
+    slices = {PoolKind(V4_16): on_demand, PoolKind(V4_16, "spot"): 1, PoolKind(V6E_16, "flex-start"): 2}
+    for document in render.queues(slices, [TEAM], cpus=8, memory_gb=32, queued=True):
         box.cluster.apply(document)
 
 
@@ -102,11 +103,12 @@ def test_jobs_take_quota_and_nodes_of_the_kind_that_they_name_alone(box: Box) ->
     until(lambda: not box.cluster.list("Pod", TEAM), "all hosts to be gone")
 
 
-def test_flex_start_job_is_let_in_when_all_its_slices_have_come(box: Box) -> None:
-    made = box.send("flex", "true", tpu="v5p-16", slices=2, capacity="flex-start")
+def test_flex_start_job_is_let_in_when_its_slice_has_come(box: Box) -> None:
+    made = box.send("flex", "true", tpu="v6e-16", slices=1, capacity="flex-start", max={"runtime": "1h"})
     assert box.ended(made) == "Completed"
     (request,) = box.cluster.call("GET", REQUESTS)["items"]
     assert request["spec"]["provisioningClassName"] == "queued-provisioning.gke.io"
+    assert request["spec"]["parameters"] == {"maxRunDurationSeconds": "4500"}
     assert [one["type"] for one in request["status"]["conditions"]][:2] == ["Accepted", "Provisioned"]
     box.cluster.delete("JobSet", made.id, TEAM)
 

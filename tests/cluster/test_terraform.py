@@ -30,7 +30,7 @@ GUIDE = {
     "cluster_description": '"GKE cluster for running TPU training workloads"',
     "cpu_pool_node_count": "3",
     "cpu_pool_machine_type": '"n2-standard-4"',
-    "cpu_pool_disk_type": '"pd-standard"',
+    "cpu_pool_disk_type": "null",
     "cpu_pool_disk_size": "200",
     "tpu_sa_name": '"cloud-tpu-sa"',
     "tpu_sa_roles": ...,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import resource
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -127,6 +128,18 @@ def test_context_that_a_kubelet_refuses_keeps_the_container_waiting_and_says_why
     waiting = world.container()["state"]["waiting"]
     assert waiting["reason"] == "CreateContainerConfigError"
     assert waiting["message"].startswith(message)
+
+
+@pytest.mark.parametrize("added", [[], ["SYS_RESOURCE"]], ids=["without the capability", "with SYS_RESOURCE"])
+def test_limit_of_locked_memory_can_be_raised_by_who_has_the_capability_alone(world: World, added: list[str]):
+    code = "import resource\nprint('memlock', ','.join(map(str, resource.getrlimit(resource.RLIMIT_MEMLOCK))))"
+    context = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"], "add": added}}
+    soft, hard = map(int, said(world, code, context=context)["memlock"].split(","))
+    of_machine = resource.getrlimit(resource.RLIMIT_MEMLOCK)[1]
+    rights = int(Path("/proc/self/status").read_text().partition("CapEff:")[2].split()[0], 16)
+    may_raise = rights >> CAPABILITIES.index("SYS_RESOURCE") & 1
+    assert 0 < soft <= 8 << 20
+    assert hard == (-1 if added and may_raise else of_machine if added else soft)
 
 
 def test_command_that_joins_a_container_is_the_same_user_with_the_same_limits(world: World, home: Path):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tpukit.catalogue import Slice, slices
 from tpukit.sandbox import binaries
-from tpukit.sandbox.google import pool_checks
+from tpukit.sandbox.google import pool_checks, pool_nodes, stock_and_quota
 from tpukit.sandbox.google.emulator_settings import Hooks, Pool
 from tpukit.sandbox.google.refusal import Refused
 from unit.google_world import PROJECT, World, pool
@@ -105,6 +105,18 @@ def test_slice_of_one_host_with_a_topology_is_refused(checker, shape):
         ({"config": {"flexStart": True}}, "must have autoscaling and start with 0 nodes"),
         ({"config": {"reservationAffinity": {"consumeReservationType": "SPECIFIC_RESERVATION"}}}, "needs the key"),
         (
+            {
+                "config": {
+                    "reservationAffinity": {
+                        "consumeReservationType": "SPECIFIC_RESERVATION",
+                        "key": "compute.googleapis.com/reservation-name",
+                        "values": ["mine/blocks/one"],
+                    }
+                }
+            },
+            "Invalid reservation name",
+        ),
+        (
             {"initialNodeCount": 0, "autoscaling": {"enabled": True, "maxNodeCount": 1}},
             "from 0 to its 4 nodes, not to 1",
         ),
@@ -119,6 +131,20 @@ def test_pool_that_gke_refuses_is_refused_and_leaves_nothing(world, changes, wor
     assert (status, word) == (400, "INVALID_ARGUMENT")
     assert words in text
     assert world.ask("GET", pools) == {"nodePools": []}
+
+
+@pytest.mark.parametrize(
+    ("disk", "good"), [("pd-standard", False), ("pd-balanced", False), ("hyperdisk-balanced", True)]
+)
+def test_machines_that_boot_from_hyperdisk_alone_are_refused_with_other_disks(world, disk, good):
+    pools = world.cluster("us-east5", "us-east5-a")
+    config = {"machineType": "n4-standard-4", "diskType": disk}
+    asked = pool("cpu", initialNodeCount=1, placementPolicy=None, config=config)
+    if good:
+        world.ask("POST", pools, asked)
+        return
+    status, _, text = world.refusal("POST", pools, asked)
+    assert (status, text) == (400, f"[{disk}, n4-standard-4] features are not compatible for creating instance.")
 
 
 def test_pool_is_a_group_of_machines_in_compute_engine_with_a_manager(world):
@@ -388,3 +414,25 @@ def test_cluster_goes_with_its_default_pool_and_network_stays_while_it_is_used(w
     world.ask("DELETE", f"compute/v1/projects/{PROJECT}/regions/us-central2/subnetworks/subnet")
     world.ask("DELETE", f"compute/v1/projects/{PROJECT}/global/networks/net")
     assert world.cloud.inventory() == []
+
+
+def test_pool_of_a_block_takes_from_its_reservation_and_its_nodes_name_both(world):
+    stock_and_quota.reserve(world.cloud, "mine", "us-central2-b", "v4", 16)
+    pools = world.cluster()
+    affinity = {
+        "consumeReservationType": "SPECIFIC_RESERVATION",
+        "key": "compute.googleapis.com/reservation-name",
+        "values": ["mine/reservationBlocks/block-1/reservationSubBlocks/sub-2"],
+    }
+    world.ask("POST", pools, pool(config={"reservationAffinity": affinity}))
+    world.pass_time(1000)
+    (full,) = [name for name, doc in world.cloud.state.all("pool").items() if doc["name"] == "tpu-0"]
+    labels = pool_nodes.described(world.cloud, full).labels
+    named = {name.rpartition("/")[2]: value for name, value in labels.items() if "reservation" in name}
+    assert named == {
+        "reservation-name": "mine",
+        "reservation-blocks": "block-1",
+        "reservation-subblocks": "sub-2",
+    }
+    failed = world.ask("POST", pools, pool("tpu-1", config={"reservationAffinity": affinity}))
+    assert "The reservation mine does not have enough resources" in failed["statusMessage"]

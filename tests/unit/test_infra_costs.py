@@ -104,3 +104,42 @@ def test_quota_that_cannot_be_read_is_unknown_and_never_enough(need, quotas):
     assert "unknown" in line
     assert "enough" not in line
     assert "\n" not in line
+
+
+FAMILIES = {
+    "TPUS-PER-TPU-FAMILY-per-project-region": {
+        "dimensionsInfos": [
+            {"details": {"value": "0"}, "applicableLocations": ["us-east5", "us-west1"]},
+            {"dimensions": {"region": "us-east5", "tpu_family": "CT6E"}, "details": {"value": "64"}},
+            {"dimensions": {"region": "us-east5", "tpu_family": "TPU7X"}, "details": {"value": "8"}},
+            {"dimensions": {"region": "us-west1"}, "details": {}},
+        ]
+    },
+    "PREEMPTIBLE-TPU-V6E-per-project-region": "403 Cloud Quotas API has not been used\nand more",
+    "TPU-V5P-per-project-region": {"dimensionsInfos": []},
+}
+
+
+@pytest.mark.parametrize(
+    ("need", "region", "words"),
+    [
+        (Need("v6e", False, 64), "us-east5", "the limit is 64 (TPUS-PER-TPU-FAMILY-per-project-region); what is used"),
+        (Need("v6e", False, 65), "us-east5", "NOT ENOUGH: ask for more at https://console.cloud.google.com/iam-admin"),
+        (Need("tpu7x", False, 16), "us-east5", "the limit is 8 (TPUS-PER-TPU-FAMILY-per-project-region): NOT ENOUGH"),
+        (Need("v6e", False, 4), "us-west1", "the limit is 0"),
+        (Need("v6e", True, 4), "us-east5", "unknown (403 Cloud Quotas API has not been used)"),
+        (Need("v5p", False, 4), "us-east5", "none is set (TPU-V5P-per-project-region), which may mean 0"),
+        (Need("tpu7x", True, 4), "us-east5", "none is set (PREEMPTIBLE-TPU7X-per-project-region)"),
+    ],
+)
+def test_quota_of_a_family_is_the_limit_of_its_region_and_unknown_is_said_as_unknown(need, region, words):
+    (line,) = quota.lines(region, [need], [], FAMILIES)
+    assert words in line
+    assert "enough" not in line
+
+
+def test_quota_of_families_is_asked_for_once_by_id_and_older_generations_are_not_in_it():
+    newest = spec(region="us-east5", zone="us-east5-a", tpu_type="v6e-16")
+    asked = quota.questions(newest, [Need("v6e", False, 8), Need("v6e", True, 8), Need("tpu7x", False, 4)])
+    assert list(asked) == ["TPUS-PER-TPU-FAMILY-per-project-region", "PREEMPTIBLE-TPU-V6E-per-project-region"]
+    assert quota.questions(newest, [Need("v4", False, 8)]) == {}

@@ -63,6 +63,15 @@ def test_load_pools_with_reservations_of_their_own_need_no_common_one():
     assert spec.variables()["tpu_pools"]["b"]["reservation_name"] == "theirs"
 
 
+def test_load_pool_of_a_block_is_of_the_reservation_to_jobs_and_of_the_block_to_terraform():
+    block = "mine/reservationBlocks/block-1"
+    made = load(None, sets(capacity="reservation", reservation_name=block))
+    assert {kind.capacity for kind in made.kinds} == {"reservation:mine"}
+    assert made.variables()["reservation_name"] == block
+    (problem,) = refused(capacity="reservation", reservation_name="mine/blocks/block-1")
+    assert "NAME/reservationBlocks/BLOCK" in problem[2]
+
+
 @pytest.mark.parametrize(
     ("common", "pool", "where", "what"),
     [
@@ -113,13 +122,35 @@ def test_load_set_overrides_the_file_and_needs_no_quotes(tmp_path):
         ({"tpu_num_nodes": 5}, "--set tpu_num_nodes", "v4-32 has 4", "leave it out"),
         ({"subnet_ip_range": "10.129.0.1/20"}, "--set subnet_ip_range", "does not begin", "write 10.129.0.0/20"),
         ({"subnet_ip_range": "10.129.0.0"}, "--set subnet_ip_range", "not a range for a subnet", "prefix"),
-        ({"services_ip_range": "192.168.70.0/24"}, "--set services_ip_range", "shares addresses with pods", "its own"),
-        ({"pods_ip_range": "192.168.64.0/24"}, "--set pods_ip_range", "holds 256 addresses, and 640", "/22 or wider"),
+        (
+            {"services_ip_range": "192.168.70.0/24"},
+            "--set services_ip_range",
+            "shares addresses with pods",
+            "10.0.0.0/24 is free",
+        ),
+        (
+            {"pods_ip_range": "192.168.64.0/24"},
+            "--set pods_ip_range",
+            "holds 256 addresses, and 640",
+            "/22 or wider one, such as 10.0.0.0/22",
+        ),
         ({"subnet_ip_range": "10.0.0.0/29"}, "--set subnet_ip_range", "holds 4 addresses, and 8", "/28 or wider"),
         ({"capacity": "cheap"}, "--set capacity", "there is no 'cheap'", "spot"),
         ({"capacity": "reservation"}, "--set capacity", "no reservation is named", "reservation_name"),
         ({"reservation_name": "mine"}, "--set reservation_name", "nothing is reserved", "capacity: reservation"),
         ({"capacity": "flex-start"}, "--set capacity", "v4 is not sold as flex-start", "spot"),
+        (
+            {
+                "capacity": "flex-start",
+                "flex_start_queued": True,
+                "tpu_type": "v5p-16",
+                "region": "us-east5",
+                "zone": "us-east5-a",
+            },
+            "--set flex_start_queued",
+            "Google serves no v5p by queued provisioning",
+            "by autoscaling",
+        ),
         ({"num_of_chips": 32}, "--set num_of_chips", "the pools have 16 chips", "write 16"),
         ({"num_tpu_pools": 201}, "--set num_tpu_pools", "201 is too many", "200"),
         ({"tpu_sa_roles": "[roles/owner]"}, "--set tpu_sa_roles", "is not one that jobs", "roles/logging.logWriter"),
@@ -139,7 +170,7 @@ def test_load_wrong_value_is_refused_where_it_was_written(changes, where, what, 
 def test_load_default_pods_range_too_small_for_the_slices_is_refused():
     assert refused(tpu_type="v4-1024")[0][1:] == (
         "pods_ip_range: 192.168.64.0/20 holds 4096 addresses, and 4608 are needed",
-        "write a /19 or wider one",
+        "write a /19 or wider one, such as 10.0.0.0/19",
     )
 
 

@@ -191,6 +191,15 @@ def test_capacity_selects_its_nodes(capacity, selector, tolerated):
     assert ("affinity" in pod) == isinstance(capacity, str), "reserved nodes are for those that name the reservation"
 
 
+@pytest.mark.parametrize(
+    ("capacity", "runtime", "planned"),
+    [("flex-start", "1h", "4500"), ("flex-start", "7d", "604800"), ("flex-start", None, None), ("spot", "1h", None)],
+)
+def test_nodes_of_flex_start_are_planned_for_the_runtime_of_the_job(capacity, runtime, planned):
+    document = rendered(capacity=capacity, **({"max": {"runtime": runtime}} if runtime else {}))
+    assert document["metadata"]["annotations"].get("provreq.kueue.x-k8s.io/maxRunDurationSeconds") == planned
+
+
 @pytest.mark.parametrize("machine_type, hosts, chips", [("ct5lp-hightpu-8t", 1, 8), ("ct5lp-hightpu-4t", 2, 4)])
 def test_topology_on_two_machine_types_selects_hosts_by_their_chips(machine_type, hosts, chips):
     document = rendered(tpu={"type": "v5e-8", "machine_type": machine_type})
@@ -278,6 +287,42 @@ def test_pods_are_hardened(name):
     }
     assert container["volumeMounts"][0] == {"name": "scratch", "mountPath": "/tmp"}
     assert container["resources"]["limits"]["memory"] == container["resources"]["requests"]["memory"]
+
+
+@pytest.mark.parametrize(
+    ("access", "user", "container"),
+    [
+        (
+            "restricted",
+            65532,
+            {
+                "allowPrivilegeEscalation": False,
+                "readOnlyRootFilesystem": True,
+                "capabilities": {"drop": ["ALL"]},
+            },
+        ),
+        (
+            "tpu",
+            0,
+            {
+                "allowPrivilegeEscalation": False,
+                "readOnlyRootFilesystem": True,
+                "capabilities": {"drop": ["ALL"], "add": ["SYS_RESOURCE"]},
+            },
+        ),
+        ("privileged", 0, {"privileged": True}),
+    ],
+)
+def test_access_to_chips_gives_the_host_what_it_names_and_its_buckets_to_the_same_user(access, user, container):
+    document = rendered(access=access, tensorboard=True, settings=BOARD, mounts=[{"bucket": "b-1", "path": "/data"}])
+    pod = pod_of(document)
+    (host,) = pod["containers"]
+    assert (pod["securityContext"]["runAsUser"], host["securityContext"]) == (user, container)
+    assert f"uid={user}," in pod["volumes"][-1]["csi"]["volumeAttributes"]["mountOptions"]
+    raised = [one["value"] for one in host["env"] if one["name"] == "TPUKIT_MEMLOCK"]
+    assert raised == ([] if access == "restricted" else ["68719476736"])
+    uploader = document["spec"]["replicatedJobs"][1]["template"]["spec"]["template"]["spec"]
+    assert uploader["securityContext"]["runAsUser"] == 65532
 
 
 def test_program_that_needs_root_runs_as_root_and_what_runs_beside_it_does_not():

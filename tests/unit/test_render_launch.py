@@ -195,3 +195,24 @@ def test_launch_broken_code_ends_as_a_command_that_cannot_start(launch, shell, t
     process = launch(shell, sys.executable, "train.py", script=script, TPUKIT_CODE=str(tmp_path / "code"))
     assert process.communicate(timeout=PATIENCE)[0] == ""
     assert process.returncode == 126
+
+
+@each_shell
+def test_launch_raises_the_limit_of_locked_memory_and_says_so_where_it_may_not(shell):
+    """In KiB; the limit of this process bounds what the shells may do."""
+    hard = 4096
+
+    def run(wanted):
+        line = [*(["busybox", "sh"] if shell == "busybox" else [shell]), "-c", SCRIPT, "tpukit-launch"]
+        limited = ["prlimit", "--memlock=65536:4194304", *line, "sh", "-c", "ulimit -l"]
+        env = {**os.environ, **GIVEN, **({"TPUKIT_MEMLOCK": wanted} if wanted else {})}
+        # Without SYS_RESOURCE, as a container has it: root could raise any limit.
+        dropped = ["setpriv", "--bounding-set=-sys_resource", "--inh-caps=-sys_resource", *limited]
+        return subprocess.run(dropped, env=env, capture_output=True, text=True, timeout=PATIENCE, check=True)
+
+    assert run("").stdout.split() == ["64"]
+    raised = run(str(hard))
+    assert (raised.stdout.split(), raised.stderr) == ([str(hard)], "")
+    refused = run(str(2 * hard))
+    assert refused.stdout.split() == ["64"]
+    assert "tpukit: the limit of locked memory stays at 64 KiB, so the chips may refuse to open" in refused.stderr

@@ -25,8 +25,8 @@ EVERY = [shape for shape in catalogue.slices() if shape.machine_type]
 UNITS = {"m": 0.001, "G": 1e9}
 
 
-def rendered(slices=QUOTAS, teams=("research", "vision"), cpus=6, memory_gb=24):
-    return render.queues(slices, teams, cpus=cpus, memory_gb=memory_gb)
+def rendered(slices=QUOTAS, teams=("research", "vision"), cpus=6, memory_gb=24, queued=False):
+    return render.queues(slices, teams, cpus=cpus, memory_gb=memory_gb, queued=queued)
 
 
 def of_kind(documents, kind):
@@ -190,6 +190,20 @@ def test_team_whose_programs_may_run_as_root_admits_what_the_baseline_does():
     assert labels["pod-security.kubernetes.io/enforce"] == "baseline"
 
 
+def test_team_with_access_to_chips_has_a_policy_that_comes_before_its_namespace_is_opened():
+    documents = render.team(kueue.Team("vision", "tpu", False, "cloud-tpu-sa", access="tpu"))
+    kinds = [(one["kind"], one["metadata"]["name"]) for one in documents]
+    policy, binding = ("ValidatingAdmissionPolicy", "tpukit-pods"), ("ValidatingAdmissionPolicyBinding", "tpukit-pods")
+    assert kinds.index(policy) < kinds.index(binding) < kinds.index(("Namespace", "vision"))
+    made = of_all(documents)
+    labels = made["Namespace", "vision"]["metadata"]["labels"]
+    assert labels["pod-security.kubernetes.io/enforce"] == "privileged"
+    selector = made[binding]["spec"]["matchResources"]["namespaceSelector"]["matchLabels"]
+    assert selector.items() <= labels.items()
+    assert made[policy]["spec"]["failurePolicy"] == "Fail"
+    assert not any(name == "tpukit-pods" for _, name in team_documents())
+
+
 def test_team_with_networks_reaches_those_its_own_pods_names_and_tokens_alone():
     made = team_documents(egress=("203.0.113.0/24", "10.0.0.0/8"))
     policy = made["NetworkPolicy", "team-egress"]["spec"]
@@ -205,7 +219,7 @@ def test_team_with_networks_reaches_those_its_own_pods_names_and_tokens_alone():
 
 def test_flex_start_slices_are_asked_for_before_a_job_starts_in_every_queue_that_has_them():
     kinds = {render.PoolKind(catalogue.find("v5p-16"), "flex-start"): 2, render.PoolKind(catalogue.find("v4-32")): 1}
-    documents = rendered(kinds)
+    documents = rendered(kinds, queued=True)
     (config,) = of_kind(documents, "ProvisioningRequestConfig").values()
     assert config["spec"]["provisioningClassName"] == "queued-provisioning.gke.io"
     (check,) = of_kind(documents, "AdmissionCheck").values()
@@ -222,6 +236,6 @@ def test_flex_start_slices_are_asked_for_before_a_job_starts_in_every_queue_that
 
 def test_flex_start_slices_that_come_one_by_one_need_no_request():
     kinds = {render.PoolKind(catalogue.find("v5p-16"), "flex-start"): 2}
-    documents = render.queues(kinds, ["research"], cpus=6, memory_gb=24, queued=False)
+    documents = render.queues(kinds, ["research"], cpus=6, memory_gb=24)
     assert not of_kind(documents, "AdmissionCheck")
     assert "admissionChecksStrategy" not in of_kind(documents, "ClusterQueue")["tpu"]["spec"]

@@ -34,6 +34,7 @@ FINAL = {
     Reason.CANCELLED: State.CANCELLED,
     Reason.TIMEOUT: State.FAILED,
     Reason.BAD_COMMAND: State.FAILED,
+    Reason.CHIPS_DENIED: State.FAILED,
     Reason.BAD_IMAGE: State.FAILED,
     Reason.CANNOT_START: State.FAILED,
     Reason.NO_QUOTA: State.FAILED,

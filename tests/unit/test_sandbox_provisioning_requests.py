@@ -19,7 +19,7 @@ from tpukit.spec import JobSpec, Settings
 from unit.google_world import World, pool
 
 Doc = dict[str, Any]
-SHAPE = catalogue.find("v5p-16")
+SHAPE = catalogue.find("v6e-16")
 UNSCHEDULABLE = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]
 
 
@@ -75,8 +75,7 @@ class Box:
         self.cluster = Requests()
         spec = {
             "name": "job",
-            "tpu": "v5p-16",
-            "slices": 2,
+            "tpu": "v6e-16",
             "command": ["true"],
             "image": "i",
             "capacity": "flex-start",
@@ -104,15 +103,16 @@ def flex(name: str) -> Doc:
     return pool(
         name,
         initialNodeCount=0,
-        autoscaling={"enabled": True, "maxNodeCount": 2},
+        autoscaling={"enabled": True, "maxNodeCount": 4},
         queuedProvisioning={"enabled": True},
         management={"autoRepair": False, "autoUpgrade": True},
         config={
-            "machineType": "ct5p-hightpu-4t",
+            "machineType": "ct6e-standard-4t",
+            "diskType": "hyperdisk-balanced",
             "flexStart": True,
             "reservationAffinity": {"consumeReservationType": "NO_RESERVATION"},
         },
-        placementPolicy={"type": "COMPACT", "tpuTopology": "2x2x2"},
+        placementPolicy={"type": "COMPACT", "tpuTopology": "4x4"},
     )
 
 
@@ -123,21 +123,21 @@ def box(tmp_path: Path) -> Iterator[Box]:
         yield made
 
 
-def test_request_brings_all_its_slices_together_with_the_labels_that_its_pods_select(box: Box):
-    box.cluster.ask("both", count=4)
+def test_request_brings_its_slice_whole_with_the_labels_that_its_pods_select(box: Box):
+    box.cluster.ask("one", count=4)
     for _ in range(4):
         box.pass_time()
-    assert box.cluster.said("both") == ["Accepted", "Provisioned"]
-    assert box.sizes() == [2, 2]
+    assert box.cluster.said("one") == ["Accepted", "Provisioned"]
+    assert box.sizes() == [0, 4]
     selector = box.cluster.template["spec"]["nodeSelector"]
     for one in box.came.values():
         if one.name.startswith("flex"):
             assert selector.items() <= one.labels.items()
             assert "cloud.google.com/gke-queued" in [taint["key"] for taint in one.taints]
-    details = box.cluster.requests["both"]["status"]["provisioningClassDetails"]
+    details = box.cluster.requests["one"]["status"]["provisioningClassDetails"]
     assert set(box.cluster.labelled.values()) == {details["ResizeRequestName"]}
     box.pass_time(BOOKED_SECONDS)
-    assert box.cluster.said("both")[-1] == "BookingExpired"
+    assert box.cluster.said("one")[-1] == "BookingExpired"
 
 
 def test_pods_alone_bring_no_slice_of_queued_provisioning(box: Box):
@@ -150,24 +150,42 @@ def test_pods_alone_bring_no_slice_of_queued_provisioning(box: Box):
 
 
 def test_request_waits_while_there_are_no_chips_for_all_of_it_and_leaves_none_half_made(box: Box):
-    box.world.cloud.faults.set(Fault("stockout", ".*flex-1$"))
-    box.cluster.ask("both", count=4)
+    box.world.cloud.faults.set(Fault("stockout", ".*flex-[01]$"))
+    box.cluster.ask("one", count=4)
     for _ in range(4):
         box.pass_time()
-    assert box.cluster.said("both") == ["Accepted"]
+    assert box.cluster.said("one") == ["Accepted"]
     box.world.cloud.faults.clear()
     for _ in range(6):
         box.pass_time(RETRY_SECONDS)
-    assert box.cluster.said("both") == ["Accepted", "Provisioned"]
-    assert box.sizes() == [2, 2]
+    assert box.cluster.said("one") == ["Accepted", "Provisioned"]
+    assert box.sizes() == [0, 4]
 
 
-def test_request_waits_for_slices_that_another_has_and_fails_where_there_could_never_be_enough(box: Box):
-    box.cluster.ask("first", count=2)
-    box.cluster.ask("second", count=4)
-    box.cluster.ask("third", count=6)
+def test_request_waits_for_slices_that_others_have_and_takes_the_next_that_is_free(box: Box):
+    for name in ("first", "second", "third"):
+        box.cluster.ask(name, count=4)
     for _ in range(5):
         box.pass_time(RETRY_SECONDS)
-    assert box.cluster.said("first") == ["Accepted", "Provisioned"]
-    assert box.cluster.said("second") == ["Accepted"]
-    assert box.cluster.said("third") == ["Accepted", "Failed"]
+    assert box.cluster.said("first") == box.cluster.said("second") == ["Accepted", "Provisioned"]
+    assert box.cluster.said("third") == ["Accepted"]
+    assert box.sizes() == [4, 4]
+
+
+def test_request_for_two_slices_fails_because_one_pool_serves_a_request(box: Box):
+    box.cluster.ask("both", count=8)
+    for _ in range(3):
+        box.pass_time(RETRY_SECONDS)
+    assert box.cluster.said("both") == ["Accepted", "Failed"]
+    assert box.sizes() == [0, 0]
+
+
+def test_pool_of_queued_provisioning_is_refused_for_generations_that_google_does_not_serve(box: Box):
+    asked = flex("flex-v5p")
+    asked["nodePool"]["config"] |= {"machineType": "ct5p-hightpu-4t", "diskType": "pd-balanced"}
+    asked["nodePool"] |= {"autoscaling": {"enabled": True, "maxNodeCount": 2}}
+    asked["nodePool"]["placementPolicy"] |= {"tpuTopology": "2x2x2"}
+    status, _, text = box.world.refusal("POST", box.path, asked)
+    assert (status, text) == (400, "Flex start node pools don't support TPUs with queued provisioning.")
+    del asked["nodePool"]["queuedProvisioning"]
+    box.world.ask("POST", box.path, asked)

@@ -269,3 +269,27 @@ def test_running_job_of_a_queue_that_borrows_is_told_so():
         ("tpu", "1", "2", "1"),
         ("red", "1", "0", "0"),
     ]
+
+
+def test_job_of_two_slices_can_never_have_them_from_queued_provisioning_which_serves_one_pool():
+    labels = {
+        "cloud.google.com/gke-tpu-accelerator": "tpu-v6e-slice",
+        "cloud.google.com/gke-tpu-topology": "4x4",
+        "cloud.google.com/gke-flex-start": "true",
+    }
+    flavor = {"metadata": {"name": "v6e-4x4-flex-start"}, "spec": {"nodeLabels": labels}}
+    amounts = [{"name": kind, "nominalQuota": "90000G"} for kind in ("google.com/tpu", "cpu", "memory")]
+    group = {"coveredResources": [], "flavors": [{"name": "v6e-4x4-flex-start", "resources": amounts}]}
+    checks = {"admissionChecks": [{"name": "flex-start", "onFlavors": ["v6e-4x4-flex-start"]}]}
+    queue = cluster_queue(resourceGroups=[group], admissionChecksStrategy=checks)
+    local = [{"metadata": {"name": "red", "namespace": "red"}, "spec": {"clusterQueue": "tpu"}}]
+
+    def never(hosts, queue):
+        asked = workload("a", selector=labels)
+        asked["spec"]["podSets"][0]["count"] = hosts
+        return waiting.never(asked, Queues([], local, [queue], [flavor]))
+
+    assert never(4, queue) == ""
+    assert "asks for 2 × v6e-16:flex-start, and queued provisioning serves a request from one pool" in never(8, queue)
+    del queue["spec"]["admissionChecksStrategy"]
+    assert never(8, queue) == ""

@@ -151,6 +151,31 @@ CASES = {
         Reason.DISK_FULL,
         "b",
     ),
+    "chips that the container may not open": (
+        ends(
+            HostEnd(
+                "b",
+                1,
+                tail=[
+                    "RuntimeError: Unable to initialize backend 'tpu': UNKNOWN: TPU initialization failed: "
+                    "open(/dev/vfio/1): Permission denied: Permission denied; Couldn't open iommu group /dev/vfio/1"
+                ],
+            ),
+            HostEnd("a", 134),
+        ),
+        Reason.CHIPS_DENIED,
+        "b",
+    ),
+    "chips whose memory may not be locked": (
+        ends(HostEnd("a", 1, tail=["vfio: failed to map DMA: Cannot allocate memory (RLIMIT_MEMLOCK is 65536)"])),
+        Reason.CHIPS_DENIED,
+        "a",
+    ),
+    "chips that another program holds": (
+        ends(HostEnd("a", 1, tail=["open(/dev/vfio/1): Device or resource busy; Couldn't open iommu group"])),
+        Reason.HOST_LOST,
+        "a",
+    ),
     "disk full as the disk says": (ends(HostEnd("a", 1, disk_full=True)), Reason.DISK_FULL, "a"),
     "disk full and yet all well": (ends(HostEnd("a", 0, disk_full=True)), Reason.DONE, ""),
     "port in use": (

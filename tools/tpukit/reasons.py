@@ -33,6 +33,7 @@ class Reason(StrEnum):
     HANG = "hang"
     OUT_OF_MEMORY = "out of memory"
     DISK_FULL = "disk full"
+    CHIPS_DENIED = "chips denied"
     PORT_IN_USE = "port in use"
     PORT_LOST = "port lost"
     BAD_IMAGE = "bad image"
@@ -76,6 +77,13 @@ MEANINGS: dict[Reason, Meaning] = {
     Reason.TIMEOUT: Meaning(_FAILED, Budget.NONE, None, "ran past max.runtime"),
     Reason.BAD_COMMAND: Meaning(_FAILED, Budget.NONE, None, "{host} could not start the command"),
     Reason.CANNOT_START: Meaning(_FAILED, Budget.NONE, None, "it cannot be started as it is"),
+    # The next attempt would be refused the same way.
+    Reason.CHIPS_DENIED: Meaning(
+        _FAILED,
+        Budget.NONE,
+        None,
+        "{host} may not open its TPU chips: write `access: tpu` in the job file, or `access: privileged` at last",
+    ),
     Reason.BAD_IMAGE: Meaning(_FAILED, Budget.NONE, None, "{host} could not get the image"),
     Reason.NO_QUOTA: Meaning(_FAILED, Budget.NONE, None, "the project's quota does not allow it"),
     Reason.USER_ERROR: Meaning(_FAILED, _USER, None, "the program on {host} failed"),

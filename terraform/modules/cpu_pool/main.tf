@@ -1,3 +1,8 @@
+locals {
+  # These families boot from Hyperdisk alone: https://github.com/nextflow-io/nextflow/issues/6614
+  hyperdisk = contains(["c4", "c4a", "c4d", "n4", "n4a", "n4d"], split("-", var.machine_type)[0])
+}
+
 resource "google_container_node_pool" "this" {
   project  = var.project_id
   location = var.region
@@ -11,7 +16,7 @@ resource "google_container_node_pool" "this" {
 
   node_config {
     machine_type      = var.machine_type
-    disk_type         = var.disk_type
+    disk_type         = coalesce(var.disk_type, local.hyperdisk ? "hyperdisk-balanced" : "pd-standard")
     disk_size_gb      = var.disk_size
     service_account   = var.node_service_account
     oauth_scopes      = ["https://www.googleapis.com/auth/cloud-platform"]

@@ -47,9 +47,9 @@ variable "machine_type" {
 }
 
 variable "disk_type" {
-  description = "Type of the boot disks"
+  description = "Type of the boot disks; null is pd-standard, or hyperdisk-balanced for machines that boot from nothing else"
   type        = string
-  default     = "pd-standard"
+  default     = null
 }
 
 variable "disk_size" {

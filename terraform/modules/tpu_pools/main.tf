@@ -185,5 +185,12 @@ resource "google_container_node_pool" "this" {
     replace_triggered_by = [terraform_data.shape[each.key], terraform_data.autoscaling[each.key]]
     # What GKE reports here follows the size of the pool.
     ignore_changes = [initial_node_count]
+
+    # https://github.com/AI-Hypercomputer/xpk/pull/900 has the refusal, and
+    # https://github.com/GoogleCloudPlatform/cluster-toolkit/pull/5218 the two generations that are served.
+    precondition {
+      condition     = !(var.queued_provisioning && each.value.capacity == "flex-start") || contains(["v6e", "tpu7x"], each.value.generation)
+      error_message = "Google serves no ${each.value.generation} by queued provisioning. Leave flex_start_queued out: slices then come by autoscaling."
+    }
   }
 }

@@ -55,9 +55,9 @@ variable "max_run_duration" {
 }
 
 variable "queued_provisioning" {
-  description = "Whether flex-start slices come by queued provisioning alone"
+  description = "Whether flex-start slices come by queued provisioning alone: v6e and tpu7x, for jobs of one slice"
   type        = bool
-  default     = true
+  default     = false
 }
 
 variable "spot_shutdown_seconds" {

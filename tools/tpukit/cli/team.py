@@ -69,6 +69,11 @@ def command(context: click.Context) -> None:
 @click.option("--bind", is_flag=True, help="Also make the account and let its jobs act as it, with gcloud.")
 @click.option("--allow-root/--no-allow-root", default=None, help="Let its programs run as root.")
 @click.option(
+    "--access",
+    type=click.Choice(["restricted", "tpu", "privileged"]),
+    help="What its pods may do to open their chips: nothing; run as root and lock memory; or, as a last resort, all.",
+)
+@click.option(
     "--egress",
     multiple=True,
     metavar="RANGE",
@@ -86,6 +91,7 @@ def add(
     bucket: str | None,
     bind: bool,
     allow_root: bool | None,
+    access: str | None,
     egress: tuple[str, ...],
     project: str | None,
     dry_run: bool,
@@ -99,7 +105,14 @@ def add(
     if own:
         email = _email_of(name, project)
     wanted = request(
-        name, quota=quota, borrow=borrow, members=members, email=email, allow_root=allow_root, egress=egress
+        name,
+        quota=quota,
+        borrow=borrow,
+        members=members,
+        email=email,
+        allow_root=allow_root,
+        egress=egress,
+        access=access,
     )
     cluster, account = _cluster(), _account()
     change = registry.plan(cluster, wanted, account)

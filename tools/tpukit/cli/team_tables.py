@@ -119,6 +119,7 @@ def team_json(team: Team, rows: Iterable[JobRow]) -> dict[str, Any]:
         "service_account": team.email or None,
         "allow_root": team.allow_root,
         "egress": list(team.egress) or None,
+        "access": team.access,
         "jobs": [asdict(row) for row in rows if row.team == team.name],
     }
 

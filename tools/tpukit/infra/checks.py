@@ -19,6 +19,9 @@ from tpukit.spec.forms import Violation
 _ZONE = re.compile(r"([a-z]+-[a-z]+[0-9]+)-[a-z0-9]+")
 _RANGES = ("subnet_ip_range", "pods_ip_range", "services_ip_range")
 _NO_FLEX_START = ("v3", "v4")  # https://cloud.google.com/kubernetes-engine/docs/concepts/dws
+_QUEUED = ("v6e", "tpu7x")
+"""Google refuses others: https://github.com/AI-Hypercomputer/xpk/pull/900 (all, December 2025) and
+https://github.com/GoogleCloudPlatform/cluster-toolkit/pull/5218 (these two since February 2026)."""
 _LONGEST_POOL = 40
 MOST_POOLS = 200
 """GKE's autoscaling grows slow beyond that."""
@@ -126,6 +129,11 @@ def _capacity(values: Values, shapes: Mapping[str, Slice]) -> Iterator[Violation
         if words.get("capacity") == "flex-start" and generation in _NO_FLEX_START:
             yield ("capacity",), f"{generation} is not sold as flex-start", "write on-demand, spot or reservation"
             return
+        queued = words.get("capacity") == "flex-start" and values.get("flex_start_queued") is True
+        if queued and generation and generation not in _QUEUED:
+            what = f"Google serves no {generation} by queued provisioning"
+            yield ("flex_start_queued",), what, "leave it out: slices then come by autoscaling, one by one"
+            return
 
 
 def _reservation(name: str, own: Values, pool: Values) -> Iterator[Violation]:
@@ -145,7 +153,9 @@ def _ranges(values: Values, shapes: Mapping[str, Slice]) -> Iterator[Violation]:
         return  # the ranges are those of a subnet that exists, which Terraform reads
     ranges = {name: network for name in _RANGES if (network := _range(values.get(name)))}
     for first, second in ip_ranges.overlaps(ranges):
-        yield (second,), f"it shares addresses with {first} {ranges[first]}", "give each a range of its own"
+        room = ip_ranges.free(ranges[second].prefixlen, [one for name, one in ranges.items() if name != second])
+        hint = f"give each a range of its own: {room} is free" if room else "give each a range of its own"
+        yield (second,), f"it shares addresses with {first} {ranges[first]}", hint
     cpus, cpu_pods = values.get("cpu_pool_node_count"), values.get("cpu_pool_max_pods_per_node")
     hosts, tpu_pods = sum(shape.hosts for shape in shapes.values()), values.get("tpu_max_pods_per_node")
     if not (_count(cpus) and _count(cpu_pods) and _count(tpu_pods)) or len(shapes) != len(pools(values)):
@@ -157,7 +167,9 @@ def _ranges(values: Values, shapes: Mapping[str, Slice]) -> Iterator[Violation]:
     ):
         if name in ranges and ranges[name].num_addresses - kept < needed:
             what = f"{ranges[name]} holds {ranges[name].num_addresses - kept} addresses, and {needed} are needed"
-            yield (name,), what, f"write a /{ip_ranges.prefix(needed + kept)} or wider one"
+            wanted = ip_ranges.prefix(needed + kept)
+            room = ip_ranges.free(wanted, [one for other, one in ranges.items() if other != name])
+            yield (name,), what, f"write a /{wanted} or wider one" + (f", such as {room}" if room else "")
 
 
 def _chips(values: Values, shapes: Mapping[str, Slice]) -> Iterator[Violation]:

@@ -14,7 +14,10 @@ _TPU_POOL = re.compile(r"""\btpu_pools\..*\["(?P<name>[^"]+)"\]$""")
 
 def lines(spec: ClusterSpec) -> list[str]:
     """The command lines that `show` runs."""
-    return ["# if slices are to be made", str(quota.question(spec))] if quota.needs(spec) else []
+    if not (wanted := quota.needs(spec)):
+        return []
+    asked = (quota.question(spec), *quota.questions(spec, wanted).values())
+    return ["# if slices are to be made", *map(str, asked)]
 
 
 def show(spec: ClusterSpec, planned: Sequence[Planned] | None, say: Callable[[str], None]) -> None:
@@ -23,7 +26,7 @@ def show(spec: ClusterSpec, planned: Sequence[Planned] | None, say: Callable[[st
         say(line)
     wanted = quota.needs(spec, None if planned is None else new_pools(planned))
     if wanted:
-        for line in quota.lines(spec.region, wanted, quota.read(spec)):
+        for line in quota.lines(spec.region, wanted, quota.read(spec), quota.read_families(spec, wanted)):
             say(line)
 
 

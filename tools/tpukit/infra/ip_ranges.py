@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from ipaddress import AddressValueError, IPv4Network, NetmaskValueError
-from itertools import combinations
+from itertools import combinations, islice
 
 RESERVED_BY_GOOGLE = (
     4  # addresses of every subnet: https://cloud.google.com/vpc/docs/subnets#unusable-ip-addresses-in-every-subnet
 )
+_TRIES = 4096  # ranges of a /20 in 10.0.0.0/8
 _SMALLEST, _LARGEST = 29, 8  # prefixes that a subnet may have
 
 
@@ -57,6 +58,13 @@ def nodes_needed(pools: list[Nodes]) -> int:
 def prefix(addresses: int) -> int:
     """Of the smallest range that holds so many."""
     return 32 - (addresses - 1).bit_length()
+
+
+def free(prefix: int, taken: Iterable[IPv4Network]) -> IPv4Network | None:
+    """Return the first range of this size in 10.0.0.0/8 that shares nothing with those that are taken."""
+    used = list(taken)
+    candidates = IPv4Network("10.0.0.0/8").subnets(new_prefix=prefix) if prefix >= _LARGEST else iter(())
+    return next((one for one in islice(candidates, _TRIES) if not any(one.overlaps(other) for other in used)), None)
 
 
 def overlaps(ranges: Mapping[str, IPv4Network]) -> list[tuple[str, str]]:

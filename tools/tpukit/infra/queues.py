@@ -29,7 +29,7 @@ def files(
     email: str,
     cpu_nodes: Mapping[str, Any],
     cluster_queues: Mapping[str, Any],
-    queued: bool = True,
+    queued: bool = False,
 ) -> dict[str, str]:
     """The files of the kustomization, by name: for every TPU pool, and the nodes of the CPU pool.
 

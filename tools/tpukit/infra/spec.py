@@ -16,9 +16,10 @@ from tpukit.catalogue import Slice
 from tpukit.errors import Invalid, Problem
 from tpukit.infra import checks, existing, ip_ranges, pool_shapes, state_prefix
 from tpukit.render import PoolKind
+from tpukit.render.node_labels import whole_reservation
 from tpukit.spec import located_yaml, overrides
 from tpukit.spec.field_kinds import Choice, Flag, Integer, Items, Named, Text
-from tpukit.spec.fields import LABEL, RESERVATION, TEXT
+from tpukit.spec.fields import LABEL, RESERVATION_PART, TEXT
 from tpukit.spec.forms import Form, Violation, dashed, refuse
 from tpukit.spec.located_yaml import Node
 from tpukit.spec.model import Model, Sub, field
@@ -127,7 +128,9 @@ class Pool(Model):
     tpu_topology: str | None = field(TEXT, "Topology.", "2x2x4", default=None)
     tpu_num_nodes: int | None = field(_COUNT, "Hosts.", 4, default=None)
     capacity: Capacity | None = field(_CAPACITY, "How it is bought.", "spot", default=None)
-    reservation_name: str | None = field(RESERVATION, "The reservation.", "my-reservation", default=None)
+    reservation_name: str | None = field(
+        RESERVATION_PART, "The reservation, or a block of it.", "my-reservation", default=None
+    )
 
 
 class ClusterSpec(Model):
@@ -190,7 +193,10 @@ class ClusterSpec(Model):
     )
     capacity: Capacity = field(_CAPACITY, "How the slices are bought.", "spot", default="on-demand")
     reservation_name: str | None = field(
-        RESERVATION, "The reservation, with capacity: reservation.", "my-reservation", default=None
+        RESERVATION_PART,
+        "The reservation, or a block of it, with capacity: reservation.",
+        "my-reservation/reservationBlocks/block-1",
+        default=None,
     )
     flex_start_duration: str = field(
         Text(Form("[1-9][0-9]{0,5}s", "write seconds with an s: 86400s", 7)),
@@ -199,7 +205,7 @@ class ClusterSpec(Model):
         default="604800s",
     )
     flex_start_queued: bool = field(
-        Flag(), "Whether flex-start slices come by queued provisioning, all of a job at once.", False, default=True
+        Flag(), "Whether flex-start slices come by queued provisioning: v6e and tpu7x only.", True, default=False
     )
     spot_shutdown_seconds: int | None = field(
         Integer(0, 120, _shutdown),
@@ -225,8 +231,8 @@ class ClusterSpec(Model):
     cpu_pool_machine_type: str = field(
         _named(63), "Machine type of the nodes without TPUs.", "n2-standard-4", default="n2-standard-4"
     )
-    cpu_pool_disk_type: str = field(
-        _named(63), "Boot disks of the nodes without TPUs.", "pd-standard", default="pd-standard"
+    cpu_pool_disk_type: str | None = field(
+        _named(63), "Boot disks of the nodes without TPUs; what their machine boots from.", "pd-balanced", default=None
     )
     cpu_pool_disk_size: int = field(Integer(10), "Their size in GB.", 200, default=200)
     cpu_pool_max_pods_per_node: int = field(Integer(32, 256), "Pods on such a node.", 64, default=64)
@@ -350,7 +356,9 @@ class ClusterSpec(Model):
         found = []
         for pool in checks.pools(self.to_json()).values():
             capacity = pool["capacity"]
-            way = f"reservation:{pool['reservation_name']}" if capacity == "reservation" else capacity
+            way = (
+                f"reservation:{whole_reservation(pool['reservation_name'])}" if capacity == "reservation" else capacity
+            )
             found.append(PoolKind(pool_shapes.resolve(pool), way))
         return found
 

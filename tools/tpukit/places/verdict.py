@@ -20,7 +20,16 @@ ABORTED, KILLED, TERMINATED = 134, 137, 143
 _POLITE = "told to leave, it ended with exit code 0 before it said that it was done"
 
 _PORT = re.compile(r"address already in use|errno 98\b|eaddrinuse", re.IGNORECASE)
+_REFUSED = r"(?:permission denied|operation not permitted)"
+_DENIED = re.compile(
+    # Chips are /dev/accel* or /dev/vfio/*, and pinning their memory takes a raised limit of locked memory:
+    # https://github.com/google/gvisor/issues/11545, https://cloud.google.com/kubernetes-engine/docs/concepts/tpus
+    rf"/dev/(?:vfio/|accel).*{_REFUSED}|{_REFUSED}.*/dev/(?:vfio/|accel)|tpu initialization failed.*{_REFUSED}"
+    r"|rlimit_memlock|locked.?memory limit|(?:vfio|tpu).*cannot allocate memory",
+    re.IGNORECASE,
+)
 _CLUES: tuple[tuple[re.Pattern[str], Reason], ...] = (
+    (_DENIED, Reason.CHIPS_DENIED),
     (re.compile(r"no space left on device|disk quota exceeded", re.IGNORECASE), Reason.DISK_FULL),
     (_PORT, Reason.PORT_IN_USE),
     (

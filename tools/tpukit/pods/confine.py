@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import ctypes
 import os
+import resource
 import struct
+from contextlib import suppress
 
 # https://man7.org/linux/man-pages/man2/prctl.2.html
 PR_CAPBSET_READ, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 23, 24, 38, 47, 4
@@ -23,6 +25,9 @@ CAPABILITIES = (
 )
 """By number: https://github.com/torvalds/linux/blob/master/include/uapi/linux/capability.h."""
 
+LOCKED_BYTES = 8 << 20
+"""What a container may lock in memory that does not raise its limit: the kernel's own, since Linux 5.16."""
+
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -32,6 +37,20 @@ def confine(capabilities: list[str] | None, *, no_new_privileges: bool) -> None:
         _keep(sum(1 << CAPABILITIES.index(name) for name in capabilities))
     if no_new_privileges and _libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0):
         raise _error("no new privileges")
+
+
+def limit_locked_memory(capabilities: list[str] | None) -> None:
+    """Hold the limit of locked memory at the node's own. One that keeps SYS_RESOURCE (None: all) may raise it again.
+
+    Called before the process enters namespaces of its own, where it can raise nothing.
+    """
+    if capabilities is not None and "SYS_RESOURCE" not in capabilities:
+        hard = resource.getrlimit(resource.RLIMIT_MEMLOCK)[1]
+        most = LOCKED_BYTES if hard == resource.RLIM_INFINITY else min(hard, LOCKED_BYTES)
+        resource.setrlimit(resource.RLIMIT_MEMLOCK, (most, most))
+        return
+    with suppress(OSError, ValueError):  # the sandbox of a person without rights cannot give more than it has
+        resource.setrlimit(resource.RLIMIT_MEMLOCK, (LOCKED_BYTES, resource.RLIM_INFINITY))
 
 
 def _keep(wanted: int) -> None:

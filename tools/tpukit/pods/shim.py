@@ -245,6 +245,10 @@ def spawn(pod: dict[str, Any], output: tuple[int, int] | None, gate: int, opener
 def enter(pod: dict[str, Any], own_view: bool, ask: int) -> None:
     """Give this process the files that the pod sees, and let it do no more than the pod may."""
     confined = pod.get("confined") or {}
+    if LINUX and confined:
+        import confine  # type: ignore[import-not-found]  # beside this file
+
+        confine.limit_locked_memory(confined["capabilities"])
     if own_view:
         import mounts  # type: ignore[import-not-found]  # beside this file
 
@@ -268,8 +272,6 @@ def enter(pod: dict[str, Any], own_view: bool, ask: int) -> None:
         os.write(ask, str(call_filter.install(denied=bool(pod["denied"]))).encode())
     os.close(ask)
     if LINUX and confined:
-        import confine  # type: ignore[import-not-found]  # beside this file
-
         confine.confine(confined["capabilities"], no_new_privileges=confined["no_new_privileges"])
 
 

@@ -44,7 +44,7 @@ def queue_files(
     *,
     cpus: int,
     memory_gb: int,
-    queued: bool = True,
+    queued: bool = False,
 ) -> dict[str, str]:
     """The files of a kustomization, by name: queues over so many slices of each kind, so many CPUs and so much memory
     of the CPU pool, shared by these teams. A shape alone is on-demand. `queued`: flex-start slices come by queued
@@ -70,7 +70,7 @@ def queues(
     *,
     cpus: int,
     memory_gb: int,
-    queued: bool = True,
+    queued: bool = False,
 ) -> list[dict[str, Any]]:
     """The documents in them, in the order in which a cluster takes them."""
     files = queue_files(quotas, teams, cpus=cpus, memory_gb=memory_gb, queued=queued)
@@ -84,5 +84,6 @@ def cluster_queue(queue: kueue.ClusterQueue) -> dict[str, Any]:
 
 def team(team: kueue.Team) -> list[dict[str, Any]]:
     """All of a team but its ClusterQueue, behind what the teams have in common."""
-    texts = (template.fill("kueue", "members"), template.fill("kueue", "team", team=team))
+    names = ("members", *(("pods",) if team.access != "restricted" else ()), "team")
+    texts = (template.fill("kueue", name, team=team) for name in names)
     return [document for text in texts for document in template.parse(text)]

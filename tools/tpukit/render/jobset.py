@@ -34,6 +34,14 @@ COMMIT = "tpukit.dev/commit"
 OWNER = "tpukit.dev/owner"
 SENT = "tpukit.dev/sent"
 """Annotation of a JobSet: the commit that its code came from, with -dirty behind it where files differed from it."""
+MAX_RUN = "provreq.kueue.x-k8s.io/maxRunDurationSeconds"
+"""Annotation of a JobSet: how long GKE plans the nodes of its ProvisioningRequest for; seven days without it."""
+START_SECONDS = 900
+"""For nodes that pull images and start their pods, before a job's own clock runs."""
+LONGEST_SECONDS = 7 * 86400
+MEMLOCK_KIB = 68719476736
+"""As https://cloud.google.com/kubernetes-engine/docs/concepts/tpus has programs of TPUs raise it. Raising takes the
+capability SYS_RESOURCE, which a container holds in effect only where it runs as root."""
 _DAY = 86400
 
 
@@ -76,6 +84,7 @@ class Job:
     service_account: str
     user: int
     root: bool  # whether the program runs as root; what runs beside it never does
+    access: str  # how its hosts open their chips: restricted, tpu or privileged
     keep: int  # seconds that a finished JobSet stays
 
 
@@ -138,6 +147,8 @@ def job(plan: Plan, attempt: Attempt) -> Job:
     if plan.owner:
         annotations[OWNER] = plan.owner
         annotations[SENT] = datetime.fromtimestamp(plan.sent, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    if spec.capacity == "flex-start" and spec.max.runtime:
+        annotations[MAX_RUN] = str(min(spec.max.runtime + START_SECONDS, LONGEST_SECONDS))
     if spec.tags:
         annotations["tpukit.dev/tags"] = json.dumps(spec.tags, ensure_ascii=False)
     if plan.snapshot:
@@ -162,6 +173,7 @@ def job(plan: Plan, attempt: Attempt) -> Job:
         service_account=plan.settings.service_account,
         user=USER,
         root=plan.spec.root,
+        access=plan.spec.access,
         keep=_DAY,
     )
 
@@ -177,6 +189,8 @@ def host(plan: Plan, attempt: Attempt, code_parts: int) -> Host:
         "TPUKIT_FIRST_STAGE": str(attempt.stage),
         "TPUKIT_PROGRESS_LINES": str(PROGRESS_SECONDS),
     }
+    if spec.access != "restricted":
+        env["TPUKIT_MEMLOCK"] = str(MEMLOCK_KIB)
     if workdir := plan.workdir_of(attempt.origin):
         env["TPUKIT_WORKDIR"] = workdir
     if code_parts:
@@ -200,7 +214,7 @@ def host(plan: Plan, attempt: Attempt, code_parts: int) -> Host:
         memory=f"{memory}G",
         shared_memory=f"{memory // 4}G",
         scratch="50Gi",
-        mounts=_mounts(plan),
+        mounts=_mounts(plan, user=USER if spec.access == "restricted" else 0),
         code=tuple(code_map(plan.snapshot.digest if plan.snapshot else "", part) for part in range(code_parts)),
         code_path=CODE,
     )
@@ -262,10 +276,10 @@ def _outlives_hosts(plan: Plan) -> bool:
     return plan.workdir.startswith("gs://") or any(f"{plan.workdir}/".startswith(f"{path}/") for path in writable)
 
 
-def _mounts(plan: Plan) -> tuple[Mount, ...]:
+def _mounts(plan: Plan, *, user: int = USER) -> tuple[Mount, ...]:
     """Buckets as folders. GKE's driver shows files as root's unless told whose they are, and gets its token from the
     kubelet, so the pod needs none (https://cloud.google.com/kubernetes-engine/docs/how-to/cloud-storage-fuse-csi-driver)."""
-    options = f"implicit-dirs,uid={USER},gid={USER}"
+    options = f"implicit-dirs,uid={user},gid={user}"
     # Orbax commits a checkpoint by renaming its folder, which GCS FUSE refuses by default on v4 and older machines. The
     # limit is that of its profile for checkpoints: https://cloud.google.com/storage/docs/cloud-storage-fuse/cli-options
     writable = f"{options},rename-dir-limit=200000"

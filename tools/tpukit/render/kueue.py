@@ -30,6 +30,9 @@ MADE_WITH = "tpukit.dev/made-with"
 """Annotation of a team's namespace that came with the cluster: not for `tpu team remove`."""
 EGRESS = "tpukit.dev/egress"
 """Annotation of a team's namespace: the networks that its pods may reach, where not all."""
+ACCESS = "tpukit.dev/access"
+"""Label of a team's namespace: how far its pods may go to open their chips, where that is not `restricted`."""
+ALLOW_ROOT = "tpukit.dev/allow-root"
 MEMBER = "tpukit-member"
 """Name of the roles of a team's members, and of what binds them."""
 
@@ -100,6 +103,7 @@ class Team:
     members: tuple[Subject, ...] = ()
     allow_root: bool = False  # whether its programs may run as root
     egress: tuple[str, ...] = ()  # networks that its pods may reach; none: all
+    access: str = "restricted"  # what its pods may do to open their chips: restricted, tpu or privileged
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +134,7 @@ def queues(
     *,
     cpus: int,
     memory_gb: int,
-    queued: bool = True,
+    queued: bool = False,
 ) -> Queues:
     """One ClusterQueue over so many slices of each kind and so much of the CPU pool; a LocalQueue for each team.
 

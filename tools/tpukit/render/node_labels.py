@@ -25,10 +25,17 @@ QUEUED = "cloud.google.com/gke-queued"
 RESERVATION_NAME = "cloud.google.com/reservation-name"
 PROVISIONING = "cloud.google.com/gke-provisioning"
 RESERVED = "reservation:"
+BLOCKS = "/reservationBlocks/"
+SUB_BLOCKS = "/reservationSubBlocks/"
 
 
 def capacity_word(capacity: Capacity) -> str:
     return f"{RESERVED}{capacity.reservation}" if isinstance(capacity, Reservation) else capacity
+
+
+def whole_reservation(name: str) -> str:
+    """Return the reservation that a pool takes from, without the block: jobs and queues name the whole."""
+    return name.partition(BLOCKS)[0]
 
 
 def shape_labels(shape: Slice) -> dict[str, str]:

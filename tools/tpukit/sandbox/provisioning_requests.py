@@ -1,7 +1,10 @@
 """What GKE does with ProvisioningRequests of queued provisioning: all nodes of one come together, or none yet.
 
-A request is accepted, and waits until there are pools for all of its pods and chips for them; it fails where no pool
-could ever hold them. When its nodes are there it is Provisioned, and ten minutes later its booking is over: what nobody
+A request is accepted, and waits until one pool is free for all of its pods and there are chips for them. GKE makes one
+resize request of it, in one pool, so it fails where no single pool could ever hold its pods: a job of two slices is two
+pools. https://github.com/AI-Hypercomputer/xpk/pull/631
+
+When its nodes are there it is Provisioned, and ten minutes later its booking is over: what nobody
 uses may go again. https://cloud.google.com/kubernetes-engine/docs/how-to/provisioningrequest
 Nodes that have reached the longest life of a flex-start slice are not taken away here.
 """
@@ -32,26 +35,21 @@ _log = logging.getLogger(__name__)
 Object = Mapping[str, Any]
 
 
-def wanted(pods: Sequence[tuple[Object, int]], pools: Sequence[Scalable]) -> list[Scalable] | None:
-    """The pools that hold all these pods, so many of each template; None where the pools that there are never could.
-    Those that are in use are counted, so that a request waits for them."""
-    chosen: list[Scalable] = []
-    for template, count in pods:
-        left = count
-        for pool in sorted(pools, key=lambda pool: pool.size > 0):
-            if left > 0 and pool not in chosen and fits(template, pool):
-                chosen.append(pool)
-                left -= pool.most
-        if left > 0:
-            return None
-    return chosen
+def wanted(pods: Sequence[tuple[Object, int]], pools: Sequence[Scalable]) -> Scalable | None:
+    """Return the pool that holds all these pods, so many of each template; None where none of the pools ever could.
+
+    One in use counts too, so that a request waits for it.
+    """
+    count = sum(number for _, number in pods)
+    able = [pool for pool in pools if pool.most >= count and all(fits(template, pool) for template, _ in pods)]
+    return min(able, key=lambda pool: pool.size > 0, default=None)
 
 
 class ProvisioningRequests:
     def __init__(self, cloud: Cloud, cluster: Cluster) -> None:
         self._cloud = cloud
         self._cluster = cluster
-        self._pools: dict[str, list[str]] = {}  # that grow or grew for a request, by its uid
+        self._pools: dict[str, str] = {}  # that grows or grew for a request, by its uid
         self._tried: dict[str, float] = {}
 
     def tick(self, pools: Sequence[Scalable]) -> None:
@@ -63,7 +61,7 @@ class ProvisioningRequests:
             every = self._cluster.call("GET", _REQUESTS.path())["items"]
         except NotFound:
             return
-        self._pools = {uid: names for uid, names in self._pools.items() if uid in {_uid(one) for one in every}}
+        self._pools = {uid: name for uid, name in self._pools.items() if uid in {_uid(one) for one in every}}
         for one in sorted(every, key=lambda one: str(one["metadata"]["creationTimestamp"])):
             if one["spec"]["provisioningClassName"] == CLASS and not _condition(one, "Failed"):
                 self._step(one, pools, busy=len(pools) < len(queued))
@@ -87,42 +85,39 @@ class ProvisioningRequests:
         chosen = wanted(self._templates(request), pools)
         if chosen is None and not busy:
             self._say(request, "Failed", "Pods of the request cannot be scheduled in any node pool.")
-        taken = {full for names in self._pools.values() for full in names}
-        if chosen is None or any(pool.size or pool.full in taken for pool in chosen):
+        if chosen is None or chosen.size or chosen.full in self._pools.values():
             return
         uid = _uid(request)
         self._tried[uid] = self._cloud.clock.now()
         try:
-            for pool in chosen:
-                scale(self._cloud, pool.full, pool.most)
-                self._pools.setdefault(uid, []).append(pool.full)
+            scale(self._cloud, chosen.full, chosen.most)
+            self._pools[uid] = chosen.full
         except Refused as refused:
             _log.info("provisioning request %s: %s", request["metadata"]["name"], refused.message)
             self._give_up(uid)
 
     def _follow(self, request: Object, pools: Sequence[Scalable]) -> None:
         uid = _uid(request)
-        mine = [pool for pool in pools if pool.full in self._pools[uid]]
-        if len(mine) < len(self._pools[uid]):
-            return  # some are on their way
-        if any(pool.size < pool.most for pool in mine):
+        mine = next((pool for pool in pools if pool.full == self._pools[uid]), None)
+        if mine is None:
+            return  # its nodes are on their way
+        if mine.size < mine.most:
             self._give_up(uid)  # no chips for all of them: what came goes, and it waits for its next try
             return
         name = f"gke-{request['metadata']['namespace']}-{request['metadata']['name']}"[:63]
-        for pool in mine:
-            for node in self._cloud.state.all("pool")[pool.full]["_nodes"]:
-                self._cluster.patch("Node", node, {"metadata": {"labels": {_NODE_LABEL: name}}})
+        for node in self._cloud.state.all("pool")[mine.full]["_nodes"]:
+            self._cluster.patch("Node", node, {"metadata": {"labels": {_NODE_LABEL: name}}})
         self._tried[uid] = self._cloud.clock.now()
         self._say(request, "Provisioned", "All nodes of the request are there.", {"ResizeRequestName": name})
 
     def _give_up(self, uid: str) -> None:
         self._tried[uid] = self._cloud.clock.now()
-        for full in self._pools.pop(uid, []):
-            with self._cloud.state.transaction():
-                if doc := self._cloud.state.get("pool", full):
-                    self._cloud.state.put("pool", full, {**doc, "_unfilled": ""})
-            if doc and doc["_size"]:
-                scale(self._cloud, full, 0)
+        full = self._pools.pop(uid, "")
+        with self._cloud.state.transaction():
+            if doc := self._cloud.state.get("pool", full):
+                self._cloud.state.put("pool", full, {**doc, "_unfilled": ""})
+        if doc and doc["_size"]:
+            scale(self._cloud, full, 0)
 
     def _templates(self, request: Object) -> list[tuple[Object, int]]:
         namespace = request["metadata"]["namespace"]

@@ -17,6 +17,7 @@ _HOST = r"[a-zA-Z0-9][-a-zA-Z0-9]*(?:\.[a-zA-Z0-9][-a-zA-Z0-9]*)*(?::[0-9]{1,5})
 _PART = r"[a-z0-9]+(?:(?:\.|__?|-+)[a-z0-9]+)*"
 _IMAGE = rf"(?:{_HOST}/)?{_PART}(?:/{_PART})*(?::[A-Za-z0-9_][-A-Za-z0-9_.]{{0,127}})?(?:@sha256:[a-f0-9]{{64}})?"
 _RESERVATION = r"(?:projects/[-a-z0-9.:]+/reservations/)?[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?"
+_PART = r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?"
 _OF_THE_SYSTEM = frozenset({"bin", "boot", "dev", "etc", "lib", "lib64", "proc", "run", "sbin", "sys", "usr"})
 _RESERVED = ("TPUKIT_", "TPU_WORKER_", "TPU_PROCESS_", "MEGASCALE_", "JAX_COORDINATOR_")
 _RESERVED_NAMES = frozenset({"TPU_TOPOLOGY", "TPU_ACCELERATOR_TYPE", "TPU_SKIP_MDS_QUERY", "JOB_COMPLETION_INDEX"})
@@ -105,6 +106,14 @@ MOUNT_PATH = Text(
     _free_path,
 )
 RESERVATION = Text(Form(_RESERVATION, "write NAME, or projects/PROJECT/reservations/NAME", 255))
+RESERVATION_PART = Text(
+    Form(
+        rf"{_RESERVATION}(?:/reservationBlocks/{_PART}(?:/reservationSubBlocks/{_PART})?)?",
+        "write NAME, NAME/reservationBlocks/BLOCK or NAME/reservationBlocks/BLOCK/reservationSubBlocks/SUB_BLOCK",
+        400,
+    )
+)
+"""A reservation, or the block of it that a pool takes its hosts from: slices of one block are near each other."""
 PROGRESS = Text(Form(r"[\s\S]+", "write a pattern such as " + patterns.EXAMPLE, 1000), patterns.check)
 DURATION = Duration()
 CONFIG = Anything(program_config.check)

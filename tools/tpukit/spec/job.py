@@ -258,6 +258,13 @@ class JobSpec(Model):
         [{"bucket": "my-data", "path": "/data"}],
         default=(),
     )
+    access: Literal["restricted", "tpu", "privileged"] = field(
+        Choice("restricted", "tpu", "privileged"),
+        "How its hosts open their chips, on GKE: without rights; as root with SYS_RESOURCE; or, as a last resort, with "
+        "all rights. Its team must allow the latter two.",
+        "tpu",
+        default="restricted",
+    )
     root: bool = field(
         Flag(), "Whether the program runs as root, on GKE. Its team must allow that.", True, default=False
     )

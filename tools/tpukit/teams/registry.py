@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -27,6 +27,8 @@ _IDENTITY = "iam.gke.io/gcp-service-account"
 _POD_SECURITY = "pod-security.kubernetes.io/enforce"
 _EGRESS_POLICY = Kind("networking.k8s.io/v1", "networkpolicies"), "team-egress"
 _SHARED = (
+    (Kind("admissionregistration.k8s.io/v1", "validatingadmissionpolicybindings", namespaced=False), "tpukit-pods"),
+    (Kind("admissionregistration.k8s.io/v1", "validatingadmissionpolicies", namespaced=False), "tpukit-pods"),
     (Kind("admissionregistration.k8s.io/v1", "validatingadmissionpolicybindings", namespaced=False), "tpukit-queue"),
     (Kind("admissionregistration.k8s.io/v1", "validatingadmissionpolicies", namespaced=False), "tpukit-queue"),
     (KINDS["ClusterRole"], MEMBER),
@@ -119,6 +121,7 @@ def plan(cluster: Cluster, request: Request, account: str) -> Change:
         *(after.name, after.queue, after.made_with_cluster, account, after.email, members),
         allow_root=after.allow_root,
         egress=after.egress,
+        access=after.access,
     )
     own = _own_queue(there, after.name)
     if after.quota and not own and any(one["metadata"]["name"] == after.name for one in there):
@@ -127,8 +130,9 @@ def plan(cluster: Cluster, request: Request, account: str) -> Change:
     dropped = own is not None and not after.quota
     # The namespace comes first: a queue whose team has none is a quota that no command shows and none takes back.
     rendered = render.team(made)
-    namespace = tuple(one for one in rendered if one["kind"] == "Namespace")
-    remaining = tuple(one for one in rendered if one["kind"] != "Namespace")
+    # And before it what its pods may be: its own level lets all of them in.
+    namespace = tuple(one for one in rendered if _is_first(one))
+    remaining = tuple(one for one in rendered if not _is_first(one))
     queues = tuple(transition.writes(there, settling.settled(total, there, [*rest, after])))
     # Asked of the cluster, because a change may have ended halfway.
     local = [one for one in cluster.list("LocalQueue", after.name) if one["metadata"]["name"] == after.name]
@@ -218,9 +222,21 @@ def _team(namespace: Doc, queues: Sequence[Doc], account: Doc | None, binding: D
         tuple(member(one["kind"], one["name"]) for one in people),
         str((account or {"metadata": {}})["metadata"].get("annotations", {}).get(_IDENTITY, "")),
         MADE_WITH in meta.get("annotations", {}),
-        allow_root=meta["labels"].get(_POD_SECURITY, "restricted") != "restricted",
+        allow_root=_allows_root(meta["labels"]),
+        access=meta["labels"].get(kueue.ACCESS, "restricted"),
         egress=tuple(filter(None, meta.get("annotations", {}).get(EGRESS, "").split(","))),
     )
+
+
+def _is_first(document: Doc) -> bool:
+    return bool(document["kind"] == "Namespace" or document["metadata"]["name"] == "tpukit-pods")
+
+
+def _allows_root(labels: Mapping[str, str]) -> bool:
+    """Where the policy of our own holds, the Pod Security level says nothing."""
+    if kueue.ACCESS in labels:
+        return labels.get(kueue.ALLOW_ROOT) == "yes"
+    return bool(labels.get(_POD_SECURITY, "restricted") != "restricted")
 
 
 def _check_name_is_free(cluster: Cluster, name: str) -> None:

@@ -34,6 +34,7 @@ class Team:
     made_with_cluster: bool = False
     allow_root: bool = False  # whether its programs may run as root
     egress: tuple[str, ...] = ()  # networks that its pods may reach besides each other; none: all
+    access: str = "restricted"  # what its pods may do to open their chips: restricted, tpu or privileged
 
     @property
     def queue(self) -> str:
@@ -71,6 +72,7 @@ def request(
     email: str | None = None,
     allow_root: bool | None = None,
     egress: Sequence[str] = (),
+    access: str | None = None,
 ) -> Request:
     """The request that a command line makes, or all that is wrong with it."""
     problems: list[Problem] = [*_name(name)]
@@ -95,6 +97,8 @@ def request(
             problems.append(Problem("--service-account", f"{shown(email)} is not a Google service account", hint))
     if allow_root is not None:
         named["allow_root"] = allow_root
+    if access is not None:
+        named["access"] = access
     if egress:
         named["egress"] = _networks(egress, problems)
     if problems:

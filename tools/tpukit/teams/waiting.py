@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
+from tpukit.render import pool_kinds
+from tpukit.render.kueue import FLEX_START
 from tpukit.teams import naming, shares, workloads
 from tpukit.teams.workloads import CHIPS
 
@@ -200,7 +202,21 @@ def never(workload: Doc, queues: Queues) -> str:
         if need > most[0]:
             wanted, limit = naming.amount(need, most[1]), naming.number_of(most[0], most[1])
             return f"it asks for {wanted}, and its queue can have {limit}"
+        if flavor := _beyond_one_pool(ask, need, cluster_queue, queues):
+            return (
+                f"it asks for {naming.amount(need, (flavor, CHIPS))}, and queued provisioning serves a request from one"
+                " pool, which is one slice; write `slices: 1`, or leave flex_start_queued out of the cluster file"
+            )
     return ""
+
+
+def _beyond_one_pool(ask: workloads.Ask, need: Decimal, cluster_queue: Doc, queues: Queues) -> str:
+    """The flavor of queued provisioning that these pods go to, where they are more than one slice of it."""
+    flavor = _flavor(ask, cluster_queue, queues.flavors)
+    checks = cluster_queue["spec"].get("admissionChecksStrategy", {}).get("admissionChecks", [])
+    kind = pool_kinds.of_flavor(flavor)
+    queued = any(one["name"] == FLEX_START and flavor in one.get("onFlavors", [flavor]) for one in checks)
+    return flavor if queued and kind and need > kind.shape.chips else ""
 
 
 def flavors_of(workload: Doc, cluster_queue: Doc, flavors: Sequence[Doc]) -> set[str]:

@@ -11,17 +11,26 @@ from dataclasses import dataclass
 
 from tpukit.catalogue import Slice, slices
 from tpukit.catalogue.zones import is_ai_zone, offers
+from tpukit.render.node_labels import whole_reservation
 from tpukit.sandbox.google import machine_types, pool_fields
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.cluster_fields import check_zones
-from tpukit.sandbox.google.sources import GKE_MACHINE_TYPE, GUESS
+from tpukit.sandbox.google.sources import GKE_DISK, GKE_MACHINE_TYPE, GKE_QUEUED_TPU, GUESS
 from tpukit.sandbox.google.state import Doc
 from tpukit.sandbox.google.stock_and_quota import Holding
 
 _TPU = re.compile(r"(ct[0-9]|tpu)[a-z0-9]*-.*")
+_RESERVATION = re.compile(
+    r"(projects/[^/]+/reservations/)?[^/]+(/reservationBlocks/[^/]+(/reservationSubBlocks/[^/]+)?)?"
+)
+"""As https://github.com/AI-Hypercomputer/xpk names blocks of reservations (src/xpk/core/reservation.py)."""
 _SHUTDOWN_SECONDS = (0, 30, 120)
 """https://cloud.google.com/kubernetes-engine/docs/reference/rest/v1/NodeKubeletConfig: valid for Spot VMs alone."""
 _HYPERDISK_ONLY = ("v6e", "tpu7x")
+_HYPERDISK_FAMILIES = ("c4", "c4a", "c4d", "n4", "n4a", "n4d")
+_QUEUED = ("v6e", "tpu7x")
+"""Generations that Google serves by queued provisioning since February 2026:
+https://github.com/GoogleCloudPlatform/cluster-toolkit/pull/5218. It refused all before; no source has others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +64,14 @@ def check(cloud: Cloud, cluster: Doc, pool: Doc) -> PoolRequest:
         if pool.get("placementPolicy", {}).get("tpuTopology"):
             raise GUESS.invalid(f"TPU topology is set, and machine type {machine_type} has no TPUs.")
         _check_cpu_machines(machine_type, zones)
+        _check_cpu_disk(machine_type, config["diskType"])
         return PoolRequest(None, pool["initialNodeCount"], None)
     for zone in zones:
         if zone not in shape.zones:
             raise GUESS.invalid(f'Machine type "{machine_type}" is not available in zone "{zone}".')
     _check_no_gpu(config)
+    if pool.get("queuedProvisioning", {}).get("enabled") and shape.generation not in _QUEUED:
+        raise GKE_QUEUED_TPU.invalid("Flex start node pools don't support TPUs with queued provisioning.")
     hyperdisk = config["diskType"] == "hyperdisk-balanced"
     if hyperdisk != (shape.generation in _HYPERDISK_ONLY):
         raise GUESS.invalid(f"Disk type {config['diskType']} is not supported by machine type {machine_type}.")
@@ -67,7 +79,7 @@ def check(cloud: Cloud, cluster: Doc, pool: Doc) -> PoolRequest:
         _check_slice(pool, shape, zones)
     nodes = pool["initialNodeCount"]
     chips = nodes * shape.chips_per_host * len(zones)
-    reservation = config.get("reservationAffinity", {}).get("values", [""])[0].rpartition("/")[2]
+    reservation = whole_reservation(config.get("reservationAffinity", {}).get("values", [""])[0]).rpartition("/")[2]
     return PoolRequest(shape, nodes, Holding(zones[0], shape.generation, chips, capacity == "spot", reservation))
 
 
@@ -90,6 +102,8 @@ def _check_capacity(pool: Doc) -> str:
         raise GUESS.invalid(
             "A specific reservation needs the key compute.googleapis.com/reservation-name and the name as its value."
         )
+    if reserved and not _RESERVATION.fullmatch(affinity["values"][0]):
+        raise GUESS.invalid(f"Invalid reservation name {affinity['values'][0]!r}.")
     grace = config.get("kubeletConfig", {}).get("shutdownGracePeriodSeconds")
     if grace is not None and (not config.get("spot") or grace not in _SHUTDOWN_SECONDS):
         raise GUESS.invalid(
@@ -152,6 +166,12 @@ def _check_cpu_machines(machine_type: str, zones: list[str]) -> None:
         known = machine_types.exists(machine_type) and offers(zone, machine_type) is not False
         if is_ai_zone(zone) or not known:
             raise GKE_MACHINE_TYPE.invalid(f'Invalid machine type "{machine_type}" in zone "{zone}": GCE_NOT_FOUND.')
+
+
+def _check_cpu_disk(machine_type: str, disk: str) -> None:
+    """The newest families boot from Hyperdisk alone: https://github.com/nextflow-io/nextflow/issues/6614."""
+    if machine_type.partition("-")[0] in _HYPERDISK_FAMILIES and not disk.startswith("hyperdisk-"):
+        raise GKE_DISK.invalid(f"[{disk}, {machine_type}] features are not compatible for creating instance.")
 
 
 def _check_no_gpu(config: Doc) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tpukit.catalogue import Slice, slices
-from tpukit.render.node_labels import QUEUED
+from tpukit.render.node_labels import BLOCKS, QUEUED, SUB_BLOCKS, whole_reservation
 from tpukit.sandbox.gke_labels import pool_labels
 from tpukit.sandbox.google import pod_ranges
 from tpukit.sandbox.google.cloud import Cloud
@@ -44,7 +44,15 @@ def _slice(doc: Doc) -> Slice | None:
 
 
 def _reservation(config: Doc) -> str:
-    return str(config.get("reservationAffinity", {}).get("values", [""])[0])
+    return whole_reservation(str(config.get("reservationAffinity", {}).get("values", [""])[0]))
+
+
+def _block_labels(config: Doc) -> dict[str, str]:
+    """Labels of cloud.google.com of nodes in a block of a reservation."""
+    _, _, part = str(config.get("reservationAffinity", {}).get("values", [""])[0]).partition(BLOCKS)
+    block, _, sub_block = part.partition(SUB_BLOCKS)
+    said = {"reservation-blocks": block, "reservation-subblocks": sub_block}
+    return {f"cloud.google.com/{name}": value for name, value in said.items() if value}
 
 
 def _labels(doc: Doc, shape: Slice | None) -> dict[str, str]:
@@ -53,7 +61,7 @@ def _labels(doc: Doc, shape: Slice | None) -> dict[str, str]:
     reservation = _reservation(config) if capacity == "reservation" else ""
     queued = {QUEUED: "true"} if doc.get("queuedProvisioning", {}).get("enabled") else {}
     own = pool_labels(doc["name"], config["machineType"], shape, capacity, reservation)
-    return {**config.get("labels", {}), **own, **queued}
+    return {**config.get("labels", {}), **own, **queued, **_block_labels(config)}
 
 
 def _taints(doc: Doc, shape: Slice | None) -> tuple[dict[str, str], ...]:
