@@ -30,7 +30,7 @@ SERVICES = f"service_usage/v1/projects/{PROJECT}/services"
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    with World(tmp_path) as made:
+    with World(tmp_path, default_network=False) as made:
         yield made
 
 
@@ -107,7 +107,7 @@ def networks(world: World) -> World:
         ("-(description:*)", "second"),
         ("routingConfig.routingMode = GLOBAL", "first"),
         ("routing_config.routing_mode = GLOBAL", "first"),
-        ("routingConfig:routingMode", "first"),
+        ("routingConfig:routingMode", "first second"),
         ("autoCreateSubnetworks = true", "second"),
         ("autoCreateSubnetworks != true", "first"),
         ("enableUlaInternalIpv6 = false", "first second"),
