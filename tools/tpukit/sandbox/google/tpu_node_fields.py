@@ -78,8 +78,8 @@ def filled_in(full: str, node: Doc) -> Doc:
 
 
 def _network(config: Doc, project: str, zone: str) -> Doc:
-    """Network and subnetwork by their full names, however they were sent: recorded of the network `default`, of others a
-    guess. Where one was not sent it is left out, but for `default`, whose subnetworks have its name."""
+    """Network and subnetwork by their full names, however they were sent: recorded of the network `default`, of others
+    a guess. Where one was not sent it is left out, but for `default`, whose subnetworks have its name."""
     network, subnet = config.get("network") or "", config.get("subnetwork") or ""
     if not network and not subnet:
         network = "default"
