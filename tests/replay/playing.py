@@ -18,6 +18,8 @@ from unit.google_world import PROJECT, World
 _NAME = re.compile(r"\$\{(\w+)\}")
 _PROJECT = re.compile(r"(?:^|/)projects/([a-z][-a-z0-9]{4,28})(?=[/:]|$)")
 _OPERATION = re.compile(r"(^|/)operations/")
+_NUMBERS = {"selfLinkWithId", "targetId"}
+"""Fields with a number in them, which is recorded under the same placeholder as the name."""
 _LASTING = ("projectId", "projectNumber", "uniqueId")
 _LONG = 3600.0
 """Seconds after which every operation of the sandbox has ended."""
@@ -97,7 +99,7 @@ class _Player:
     def _learn(self, recorded: Any, given: Any) -> None:
         """Take from an answer the identifiers that later requests repeat, such as that of an operation."""
         if isinstance(recorded, dict) and isinstance(given, dict):
-            for name in (recorded.keys() & given.keys()) - {"targetId"}:  # a number, recorded like the name
+            for name in (recorded.keys() & given.keys()) - _NUMBERS:
                 if name == "instanceGroupUrls":
                     self._learn_groups(recorded[name], given[name])
                 self._learn(recorded[name], given[name])

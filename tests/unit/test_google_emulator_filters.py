@@ -335,8 +335,8 @@ def test_what_cloud_tpu_has_is_chosen(world: World):
     [
         ("done = true", 1),
         ("done = false", 0),
-        ("metadata.verb = CREATE_NODE", 1),
-        ("metadata.verb = DELETE_NODE", 0),
+        ("metadata.verb = create", 1),
+        ("metadata.verb = delete", 0),
         ('metadata.createTime > "2000-01-01"', 1),
         ('metadata.create_time < "2000-01-01"', 0),
         ("metadata.target:*", 1),
@@ -344,7 +344,9 @@ def test_what_cloud_tpu_has_is_chosen(world: World):
     ],
 )
 def test_operations_are_chosen(world: World, filter_: str, count: int):
-    node = {"acceleratorType": "v4-8", "runtimeVersion": "tpu-ubuntu2204-base"}
+    world.network()
+    network = {"network": "net", "subnetwork": "subnet"}
+    node = {"acceleratorType": "v4-8", "runtimeVersion": "tpu-ubuntu2204-base", "networkConfig": network}
     world.ask("POST", f"{TPU}/us-central2-b/nodes", node, nodeId="vm")
     world.pass_time(3600)
     found: list[Any] = world.ask("GET", f"{TPU}/us-central2-b/operations", filter=filter_)["operations"]
