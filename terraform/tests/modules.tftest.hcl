@@ -205,7 +205,7 @@ run "cluster_takes_windows_exclusions_and_components" {
       google_container_cluster.this.maintenance_policy[0].recurring_window[0].recurrence == "FREQ=DAILY" &&
       one(google_container_cluster.this.maintenance_policy[0].maintenance_exclusion).exclusion_name == "launch" &&
       one(google_container_cluster.this.maintenance_policy[0].maintenance_exclusion).exclusion_options[0].scope == "NO_UPGRADES" &&
-      google_container_cluster.this.logging_config[0].enable_components == tolist(["SYSTEM_COMPONENTS"])
+      one(google_container_cluster.this.logging_config[0].enable_components) == "SYSTEM_COMPONENTS"
     )
     error_message = "as the caller wants it"
   }
