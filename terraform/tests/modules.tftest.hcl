@@ -186,6 +186,31 @@ run "cluster_without_a_channel_has_no_exclusion" {
   }
 }
 
+run "cluster_takes_windows_exclusions_and_components" {
+  command = plan
+  module {
+    source = "./modules/cluster"
+  }
+  variables {
+    pods_range_name        = "tpu-subnet-pods"
+    services_range_name    = "tpu-subnet-services"
+    name                   = "tpu-cluster"
+    maintenance_window     = { start_time = "2026-02-01T02:00:00Z", end_time = "2026-02-01T08:00:00Z", recurrence = "FREQ=DAILY" }
+    maintenance_exclusions = { launch = { start_time = "2026-03-01T00:00:00Z", end_time = "2026-03-10T00:00:00Z", scope = "NO_UPGRADES" } }
+    logging_components     = ["SYSTEM_COMPONENTS"]
+    monitoring_components  = ["SYSTEM_COMPONENTS"]
+  }
+  assert {
+    condition = (
+      google_container_cluster.this.maintenance_policy[0].recurring_window[0].recurrence == "FREQ=DAILY" &&
+      one(google_container_cluster.this.maintenance_policy[0].maintenance_exclusion).exclusion_name == "launch" &&
+      one(google_container_cluster.this.maintenance_policy[0].maintenance_exclusion).exclusion_options[0].scope == "NO_UPGRADES" &&
+      one(google_container_cluster.this.logging_config[0].enable_components) == "SYSTEM_COMPONENTS"
+    )
+    error_message = "as the caller wants it"
+  }
+}
+
 run "cluster_reached_by_address_from_named_networks" {
   command = plan
   module {
@@ -340,6 +365,10 @@ run "artifact_bucket" {
     error_message = "private, and not deleted with data in it"
   }
   assert {
+    condition     = google_storage_bucket.this[0].versioning[0].enabled == false && google_storage_bucket.this[0].soft_delete_policy[0].retention_duration_seconds == 0
+    error_message = "a checkpoint that was rotated is not paid for on"
+  }
+  assert {
     condition     = google_storage_bucket_iam_member.grants["reader"].role == "roles/storage.legacyBucketReader" && google_storage_bucket_iam_member.grants["reader"].bucket == "tpu-artifacts"
     error_message = "the role is given on the bucket, beside those of others"
   }
@@ -357,6 +386,10 @@ run "artifact_registry" {
   assert {
     condition     = google_artifact_registry_repository_iam_member.reader.role == "roles/artifactregistry.reader" && output.url == "us-central1-docker.pkg.dev/tpu-project/tpu-cluster"
     error_message = "nodes pull from this repository"
+  }
+  assert {
+    condition     = { for policy in google_artifact_registry_repository.this[0].cleanup_policies : policy.id => policy.action } == { delete-untagged = "DELETE", keep-newest = "KEEP" }
+    error_message = "images without a tag go after a while, but for the newest"
   }
 }
 

@@ -76,7 +76,7 @@ class World:
             [inner] = error["errors"]
             assert inner == {"message": error["message"], "domain": "global", "reason": inner["reason"]}
             return status, inner["reason"], error["message"]
-        assert "errors" not in error
+        assert ("errors" in error) == routing.api_of(self.cloud, path)[0].reasons_too
         return status, error["status"], error["message"]
 
     def pass_time(self, seconds: float) -> None:

@@ -235,6 +235,13 @@ def test_job_that_can_never_run_is_refused_before_it_is_sent(driving, quota, fie
     assert driving.store.keys(JOBS) == frozenset()
 
 
+def test_job_over_slices_of_one_host_is_refused_before_it_is_sent(driving, quota):
+    with pytest.raises(Invalid) as refused:
+        tpu("run", job_file(driving, "train", tpu="v4-8", slices=2), "--place", "gke", "--detach")
+    assert "GKE does not join slices of one host, and the job asks for 2 of v4-8" in str(refused.value)
+    assert driving.store.keys(JOBS) == frozenset()
+
+
 @pytest.mark.parametrize("fields", [{"slices": 2}, {"capacity": "spot"}], ids=str)
 def test_job_that_fits_its_queue_is_sent_however_it_is_bought(driving, quota, fields):
     assert tpu("run", job_file(driving, "train", **fields), "--place", "gke", "--dry-run") == ""

@@ -34,8 +34,6 @@ def test_compute_engine_and_cloud_storage_give_reasons(world: World, path: str):
     "path",
     [
         f"tpu/v2/projects/{PROJECT}/locations/us-central2-b/nodes/none",
-        f"container/v1/projects/{PROJECT}/locations/us-central2/clusters/none",
-        f"iam/v1/projects/{PROJECT}/serviceAccounts/none",
         f"monitoring/v3/projects/{PROJECT}/alertPolicies/none",
     ],
 )
@@ -43,6 +41,21 @@ def test_others_give_a_word(world: World, path: str):
     status, answer = world.send("GET", path)
     message = answer["error"]["message"]
     assert (status, answer) == (404, {"error": {"code": 404, "message": message, "status": "NOT_FOUND"}})
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        f"container/v1/projects/{PROJECT}/locations/us-central2/clusters/none",
+        f"iam/v1/projects/{PROJECT}/serviceAccounts/none",
+    ],
+)
+def test_gke_and_iam_give_a_word_and_reasons(world: World, path: str):
+    status, answer = world.send("GET", path)
+    message = answer["error"]["message"]
+    inner = {"message": message, "domain": "global", "reason": "notFound"}
+    error = {"code": 404, "message": message, "errors": [inner], "status": "NOT_FOUND"}
+    assert (status, answer) == (404, {"error": error})
 
 
 @pytest.mark.parametrize("path", ["storage/v1/b/none", f"iam/v1/projects/{PROJECT}/serviceAccounts/none"])

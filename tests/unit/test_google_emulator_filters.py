@@ -30,7 +30,7 @@ SERVICES = f"service_usage/v1/projects/{PROJECT}/services"
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    with World(tmp_path) as made:
+    with World(tmp_path, default_network=False) as made:
         yield made
 
 
@@ -107,7 +107,7 @@ def networks(world: World) -> World:
         ("-(description:*)", "second"),
         ("routingConfig.routingMode = GLOBAL", "first"),
         ("routing_config.routing_mode = GLOBAL", "first"),
-        ("routingConfig:routingMode", "first"),
+        ("routingConfig:routingMode", "first second"),
         ("autoCreateSubnetworks = true", "second"),
         ("autoCreateSubnetworks != true", "first"),
         ("enableUlaInternalIpv6 = false", "first second"),
@@ -335,8 +335,8 @@ def test_what_cloud_tpu_has_is_chosen(world: World):
     [
         ("done = true", 1),
         ("done = false", 0),
-        ("metadata.verb = CREATE_NODE", 1),
-        ("metadata.verb = DELETE_NODE", 0),
+        ("metadata.verb = create", 1),
+        ("metadata.verb = delete", 0),
         ('metadata.createTime > "2000-01-01"', 1),
         ('metadata.create_time < "2000-01-01"', 0),
         ("metadata.target:*", 1),
@@ -344,7 +344,9 @@ def test_what_cloud_tpu_has_is_chosen(world: World):
     ],
 )
 def test_operations_are_chosen(world: World, filter_: str, count: int):
-    node = {"acceleratorType": "v4-8", "runtimeVersion": "tpu-ubuntu2204-base"}
+    world.network()
+    network = {"network": "net", "subnetwork": "subnet"}
+    node = {"acceleratorType": "v4-8", "runtimeVersion": "tpu-ubuntu2204-base", "networkConfig": network}
     world.ask("POST", f"{TPU}/us-central2-b/nodes", node, nodeId="vm")
     world.pass_time(3600)
     found: list[Any] = world.ask("GET", f"{TPU}/us-central2-b/operations", filter=filter_)["operations"]

@@ -17,7 +17,7 @@ TCP = [{"IPProtocol": "tcp", "ports": ["22", "8000-9000"]}]
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    with World(tmp_path) as made:
+    with World(tmp_path, default_network=False) as made:
         made.network()
         yield made
 

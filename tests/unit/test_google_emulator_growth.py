@@ -142,7 +142,9 @@ def test_twice_the_operations_under_way_are_looked_at_with_twice_the_documents_r
             reads.clear()
             for number in range(first, first + count):
                 world.ask("POST", NODES, VM, nodeId=f"vm-{number}")
-                world.ask("POST", f"{pools}/tpu-0:setManagement", {"management": {"autoRepair": True}})
+                world.ask(
+                    "POST", f"{pools}/tpu-0:setManagement", {"management": {"autoRepair": True, "autoUpgrade": True}}
+                )
             return len(reads)
 
         few = change(0, 20)

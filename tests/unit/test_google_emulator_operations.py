@@ -123,7 +123,7 @@ CHANGES = {
     "cluster": ("PUT", "", {"update": {"desiredReleaseChannel": {"channel": "RAPID"}}}, {}),
     "cluster labels": ("POST", ":setResourceLabels", {"resourceLabels": {"a": "1"}}, {}),
     "pool": ("PUT", "", {"labels": {"labels": {"a": "1"}}}, {}),
-    "pool management": ("POST", ":setManagement", {"management": {"autoRepair": False}}, {}),
+    "pool management": ("POST", ":setManagement", {"management": {"autoRepair": False, "autoUpgrade": True}}, {}),
     "subnetwork": ("POST", "/setPrivateIpGoogleAccess", {"privateIpGoogleAccess": True}, {}),
     "database": ("PATCH", "", {"deleteProtectionState": "DELETE_PROTECTION_ENABLED"}, {}),
     "vm": ("PATCH", "", {"labels": {"a": "1"}}, {"updateMask": "labels"}),

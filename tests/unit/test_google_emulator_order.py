@@ -22,7 +22,7 @@ TYPES = f"tpu/v2/projects/{PROJECT}/locations/us-central2-b/acceleratorTypes"
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    with World(tmp_path) as made:
+    with World(tmp_path, default_network=False) as made:
         yield made
 
 

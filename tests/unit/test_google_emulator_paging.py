@@ -23,7 +23,7 @@ SERVICES = f"service_usage/v1/projects/{PROJECT}/services"
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    with World(tmp_path) as made:
+    with World(tmp_path, default_network=False) as made:
         yield made
 
 

@@ -307,7 +307,7 @@ def test_killed_emulator_is_found_again_where_it_was(tmp_path):
         process.stdout.close()
         process, again = start(tmp_path, "--project", "mine", "--api", "compute")
         assert again == told
-        assert len(ask(again["address"], networks, again["token"])[1]["items"]) == 5
+        assert len(ask(again["address"], networks, again["token"])[1]["items"]) == 6  # and `default`
         operations = ask(again["address"], "emulator/resources?kind=operation", again["token"])[1]
         until(lambda: ask(again["address"], "emulator/resources?kind=pending", again["token"])[1] == {})
         assert len(operations) == 5

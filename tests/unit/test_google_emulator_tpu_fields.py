@@ -103,7 +103,13 @@ def test_vm_of_a_spot_request_says_who_made_it_and_what_google_chose(world):
     }
     assert told["serviceAccount"] == {
         "email": f"{number_of(PROJECT)}-compute@developer.gserviceaccount.com",
-        "scope": ["https://www.googleapis.com/auth/cloud-platform"],
+        "scope": [
+            f"https://www.googleapis.com/auth/{scope}"
+            for scope in (
+                *("devstorage.read_write", "logging.write", "service.management", "servicecontrol", "cloud-platform"),
+                "pubsub",
+            )
+        ],
     }
     assert told["cidrBlock"] == "127.77.0.0/17"
 
@@ -121,8 +127,8 @@ def test_vm_says_what_was_sent_where_google_has_no_choice(world):
         "shieldedInstanceConfig": {"enableSecureBoot": True},
         "bootDiskConfig": {"customerEncryptionKey": {"kmsKeyName": "key"}},
         "networkConfigs": [
-            {"network": "net", "enableExternalIps": True, "canIpForward": True},
-            {"subnetwork": "subnet", "queueCount": 4},
+            {"network": f"projects/{PROJECT}/global/networks/net", "enableExternalIps": True, "canIpForward": True},
+            {"subnetwork": f"projects/{PROJECT}/regions/us-central2/subnetworks/subnet", "queueCount": 4},
         ],
         "schedulingConfig": {"preemptible": True},
     }

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tpukit.errors import Invalid
-from tpukit.infra import team_account
+from tpukit.infra import team_account, team_members
+from tpukit.sandbox.google import roles
 from tpukit.teams import team
 from tpukit.teams.team import Team, request
 
@@ -162,3 +163,24 @@ def test_own_account_gets_its_folder_of_the_bucket_and_elsewhere_no_role_that_re
         "gcloud storage buckets add-iam-policy-binding gs://runs "
         f"--member=serviceAccount:{email} --role=roles/storage.bucketViewer --format=none --quiet",
     ]
+
+
+def test_member_gets_the_right_to_connect_logs_and_the_folder_and_no_role_inside_clusters():
+    members = ("user:ada@example.com", "account:robot")
+    lines = [str(one) for one in team_members.commands("vision", members, "my-project-1", "gs://runs")]
+    project = "gcloud projects add-iam-policy-binding my-project-1 --member=user:ada@example.com"
+    assert lines == [
+        f"{project} --role=roles/container.clusterViewer --condition=None --format=none --quiet",
+        f"{project} --role=roles/logging.viewer --condition=None --format=none --quiet",
+        "gcloud storage managed-folders add-iam-policy-binding gs://runs/teams/vision/ --member=user:ada@example.com "
+        "--role=roles/storage.objectUser --format=none --quiet",
+    ]
+
+
+def test_role_that_members_get_has_the_permission_to_connect():
+    assert "container.clusters.connect" in roles.ROLES[team_members.CONNECT]
+
+
+def test_member_of_a_team_without_a_known_folder_gets_no_role_on_the_bucket():
+    lines = team_members.commands("vision", ("group:all@example.com",), "my-project-1", "")
+    assert not [one for one in lines if "storage" in str(one)]

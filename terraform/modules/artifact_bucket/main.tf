@@ -24,6 +24,7 @@ locals {
 }
 
 resource "google_storage_bucket" "this" {
+  # checkov:skip=CKV_GCP_78:checkpoints rotate, and every one that is deleted would be stored and paid for on: 1 TB every half hour is 336 TB a week
   # checkov:skip=CKV_GCP_62:Cloud Audit Logs record access where a project turns on Data Access logs; a bucket of usage logs would be one more thing that destroy has to keep
   count = var.create ? 1 : 0
 
@@ -35,9 +36,10 @@ resource "google_storage_bucket" "this" {
   uniform_bucket_level_access = true
   public_access_prevention    = "enforced"
 
-  # A checkpoint that was overwritten or deleted by mistake can be had back for a week, and is paid for no longer.
+  # Off: each rotated checkpoint would stay as a version that is paid for. The rule below removes what a bucket holds from
+  # the time when this was on.
   versioning {
-    enabled = true
+    enabled = false
   }
 
   lifecycle_rule {
@@ -45,7 +47,7 @@ resource "google_storage_bucket" "this" {
       type = "Delete"
     }
     condition {
-      days_since_noncurrent_time = 7
+      days_since_noncurrent_time = 1
       with_state                 = "ARCHIVED"
     }
   }
@@ -57,8 +59,9 @@ resource "google_storage_bucket" "this" {
     }
   }
 
+  # Google's default keeps deleted objects for seven days, at the price of stored ones.
   soft_delete_policy {
-    retention_duration_seconds = 0
+    retention_duration_seconds = var.soft_delete_days * 86400
   }
 }
 

@@ -45,6 +45,17 @@ variable "grants" {
   default = {}
 }
 
+variable "soft_delete_days" {
+  description = "Days for which deleted objects can be restored, at the price of stored ones: 0, or 7 to 90. Rotated checkpoints count too"
+  type        = number
+  default     = 0
+
+  validation {
+    condition     = var.soft_delete_days == 0 || (var.soft_delete_days >= 7 && var.soft_delete_days <= 90)
+    error_message = "Write 0, or 7 to 90 days."
+  }
+}
+
 variable "kms_key" {
   description = "Key of Cloud KMS that encrypts new objects, as projects/P/locations/L/keyRings/R/cryptoKeys/K; Google's own if left out"
   type        = string

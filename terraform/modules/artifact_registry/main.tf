@@ -30,6 +30,30 @@ resource "google_artifact_registry_repository" "this" {
   labels        = var.labels
   kms_key_name  = var.kms_key
 
+  # Cloud Build pushes an image for each change of code. Those that still have a tag stay, and so do the newest.
+  dynamic "cleanup_policies" {
+    for_each = var.untagged_days == 0 ? [] : [var.untagged_days]
+    content {
+      id     = "delete-untagged"
+      action = "DELETE"
+      condition {
+        tag_state  = "UNTAGGED"
+        older_than = "${cleanup_policies.value * 86400}s"
+      }
+    }
+  }
+
+  dynamic "cleanup_policies" {
+    for_each = var.untagged_days == 0 ? [] : [10]
+    content {
+      id     = "keep-newest"
+      action = "KEEP"
+      most_recent_versions {
+        keep_count = cleanup_policies.value
+      }
+    }
+  }
+
   dynamic "docker_config" {
     for_each = var.immutable_tags ? [true] : []
     content {

@@ -41,6 +41,17 @@ variable "kms_key" {
   default     = null
 }
 
+variable "untagged_days" {
+  description = "Age in days at which images without a tag are deleted, but for the ten newest of each; 0 keeps all"
+  type        = number
+  default     = 30
+
+  validation {
+    condition     = var.untagged_days >= 0 && floor(var.untagged_days) == var.untagged_days
+    error_message = "Write a number of days, or 0 to keep all."
+  }
+}
+
 variable "immutable_tags" {
   description = "Whether a tag stays with the image that it was first given to"
   type        = bool

@@ -98,21 +98,22 @@ resource "google_container_cluster" "this" {
 
   maintenance_policy {
     recurring_window {
-      start_time = "2026-01-03T00:00:00Z"
-      end_time   = "2026-01-04T00:00:00Z"
-      recurrence = "FREQ=WEEKLY;BYDAY=SA,SU"
+      start_time = var.maintenance_window.start_time
+      end_time   = var.maintenance_window.end_time
+      recurrence = var.maintenance_window.recurrence
     }
 
     # Patches of the control plane still come. Nodes stay as they are, because an upgrade would end the training on them.
     dynamic "maintenance_exclusion" {
-      for_each = var.release_channel == "UNSPECIFIED" ? [] : ["training"]
+      for_each = var.release_channel == "UNSPECIFIED" ? {} : var.maintenance_exclusions
       content {
-        exclusion_name = maintenance_exclusion.value
-        start_time     = "2026-01-01T00:00:00Z"
+        exclusion_name = maintenance_exclusion.key
+        start_time     = maintenance_exclusion.value.start_time
+        end_time       = maintenance_exclusion.value.end_time
 
         exclusion_options {
-          scope             = "NO_MINOR_OR_NODE_UPGRADES"
-          end_time_behavior = "UNTIL_END_OF_SUPPORT"
+          scope             = maintenance_exclusion.value.scope
+          end_time_behavior = maintenance_exclusion.value.end_time == null ? "UNTIL_END_OF_SUPPORT" : null
         }
       }
     }
@@ -135,11 +136,11 @@ resource "google_container_cluster" "this" {
   }
 
   logging_config {
-    enable_components = ["SYSTEM_COMPONENTS", "WORKLOADS"]
+    enable_components = var.logging_components
   }
 
   monitoring_config {
-    enable_components = ["SYSTEM_COMPONENTS", "JOBSET"]
+    enable_components = var.monitoring_components
     managed_prometheus {
       enabled = true
     }

@@ -149,3 +149,41 @@ variable "security_posture" {
     error_message = "Write DISABLED, BASIC or ENTERPRISE."
   }
 }
+
+variable "maintenance_window" {
+  description = "When GKE may change the control plane: a first window in RFC 3339, and how it recurs (RFC 5545)"
+  type = object({
+    start_time = string
+    end_time   = string
+    recurrence = string
+  })
+  default = {
+    start_time = "2026-01-03T00:00:00Z"
+    end_time   = "2026-01-04T00:00:00Z"
+    recurrence = "FREQ=WEEKLY;BYDAY=SA,SU"
+  }
+}
+
+variable "maintenance_exclusions" {
+  description = "What GKE must not upgrade, by name, where the cluster is on a channel; without end_time until the version's end of support"
+  type = map(object({
+    start_time = string
+    end_time   = optional(string)
+    scope      = optional(string, "NO_MINOR_OR_NODE_UPGRADES")
+  }))
+  default = {
+    training = { start_time = "2026-01-01T00:00:00Z" }
+  }
+}
+
+variable "logging_components" {
+  description = "Whose logs go to Cloud Logging. WORKLOADS are the lines that training prints: half a dollar for each GiB"
+  type        = list(string)
+  default     = ["SYSTEM_COMPONENTS", "WORKLOADS"]
+}
+
+variable "monitoring_components" {
+  description = "Whose metrics go to Cloud Monitoring"
+  type        = list(string)
+  default     = ["SYSTEM_COMPONENTS", "JOBSET"]
+}

@@ -66,7 +66,11 @@ def command(context: click.Context) -> None:
 @click.option("--service-account", "email", metavar="EMAIL", help="Google account that its jobs act as; or none.")
 @click.option("--own-account", is_flag=True, help="A Google account of its own, for its folder of the bucket alone.")
 @click.option("--bucket", metavar="gs://NAME", help="The bucket for --own-account; artifacts of the settings.")
-@click.option("--bind", is_flag=True, help="Also make the account and let its jobs act as it, with gcloud.")
+@click.option(
+    "--bind",
+    is_flag=True,
+    help="Also make the account, let its jobs act as it, and grant members IAM roles, with gcloud.",
+)
 @click.option("--allow-root/--no-allow-root", default=None, help="Let its programs run as root.")
 @click.option(
     "--access",
@@ -98,6 +102,7 @@ def add(
 ) -> None:
     """Make a team, or change one: what is not named stays as it is. Safe to repeat."""
     from tpukit.cli import team_tables
+    from tpukit.infra import team_members
     from tpukit.teams import registry
     from tpukit.teams.team import request
 
@@ -117,7 +122,7 @@ def add(
     cluster, account = _cluster(), _account()
     change = registry.plan(cluster, wanted, account)
     identity = _identity("add", change.after, account, project)
-    if bind and not identity:
+    if bind and not identity and not team_members.people(change.after.members):
         raise Invalid(Problem("--bind", f"{name} has no Google account to act as", "add --service-account EMAIL"))
     if dry_run:
         team_tables.print_json({"apiVersion": "v1", "kind": "List", "items": list(change.documents)})
@@ -128,6 +133,8 @@ def add(
         _run_or_show_all(own, run=bind and not dry_run)
     if identity:
         _run_or_show(identity, run=bind and not dry_run, why=f"its jobs act as {change.after.email} once this is run")
+    if members or bind:
+        _grant_members(change.after, project, bucket, own=own_account, run=bind and not dry_run)
 
 
 @command.command("list")
@@ -280,6 +287,27 @@ def _own_account(name: str, bucket: str | None, project: str | None, email: str 
         hint = f"pass --bucket gs://NAME; or {settings.hint('artifacts')}"
         raise Invalid(Problem("--bucket", "not given, and no bucket for the team's folder is set", hint))
     return team_account.steps(name, _project_of_cluster(project), place)
+
+
+def _grant_members(team: Team, project: str | None, bucket: str | None, *, own: bool, run: bool) -> None:
+    """Grant members what they need outside the cluster, or show how."""
+    from tpukit.cli import context
+    from tpukit.infra import gcloud, team_members
+    from tpukit.spec import settings
+
+    where = project or settings.load().project
+    has_folder = own or team.email.startswith("team-")
+    folder = (bucket or settings.load().artifacts or "") if has_folder else ""
+    lines = team_members.commands(team.name, team.members, where or "PROJECT", folder)
+    if not lines:
+        return
+    if not run or not where:
+        shown = "\n  ".join(map(str, lines))
+        click.echo(f"members reach the cluster, its logs and their folder once this is run:\n  {shown}", err=True)
+        return
+    for line in lines:
+        gcloud.change_policy(line, "granting members their roles", context.CLOCK)
+    click.echo("roles of members: done", err=True)
 
 
 def _email_of(name: str, project: str | None) -> str:

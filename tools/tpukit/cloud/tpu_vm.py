@@ -121,7 +121,12 @@ class Client:
 
     def __init__(self, project: str) -> None:
         try:
-            from google.cloud import tpu_v2
+            # Operations carry a message of this package, which google-cloud-tpu does not bring along: without it, an
+            # answer over REST cannot be read, and whatever was requested is made all the same.
+            from google.cloud import (
+                common,  # noqa: F401
+                tpu_v2,
+            )
         except ImportError as error:
             raise Invalid("google-cloud-tpu is not installed", hint=resources.install_hint("tpu-vm")) from error
         self._types: Any = tpu_v2

@@ -115,7 +115,7 @@ class GkePlace:
     def check(self, plan: Plan) -> Sequence[Problem]:
         """Asks the cluster whether it would take the job as it is."""
         cluster = self._cluster(plan)
-        problems: list[Problem] = []
+        problems = list(_several_alone(plan))
         try:
             for document in documents(plan):
                 cluster.apply(document, dry_run=True)
@@ -318,6 +318,17 @@ class GkePlace:
             (self._root / "sent").touch()
         except OSError:
             return  # then this machine sweeps nothing
+
+
+def _several_alone(plan: Plan) -> Iterator[Problem]:
+    """Several slices work together on GKE only where each has several hosts.
+
+    https://cloud.google.com/kubernetes-engine/docs/how-to/tpu-multislice#availability
+    """
+    if plan.spec.slices > 1 and plan.slice.hosts == 1:
+        asked = f"{plan.spec.slices} of {plan.slice.name}"
+        what = f"tpu: GKE does not join slices of one host, and the job asks for {asked}"
+        yield Problem("", what, "write a slice of several hosts, or `slices: 1`")
 
 
 def _workload(plan: Plan) -> dict[str, Any]:

@@ -105,11 +105,15 @@ class Api:
     own_front: bool = False
     """Compute Engine and Cloud Storage answer by themselves: they pass over what they do not know, which others refuse,
     their errors have reasons, and the paths of their documents begin with their names."""
+    reasons_too: bool = False
+    """Errors have reasons beside the word, as recorded of GKE and IAM."""
     xml_errors: bool = False
     operation: Callable[[Doc], Doc] | None = None
     routes: dict[str, list[Route]] = field(default_factory=dict)
     effects: dict[str, Effect] = field(default_factory=dict)
     ticks: list[Callable[[Cloud], None]] = field(default_factory=list)
+    furnish: list[Callable[[Cloud, str], None]] = field(default_factory=list)
+    """Called once for each project: they make what a new project has."""
 
     def on(
         self, methods: str, path: str, body: str | None = None, lists: str | None = None

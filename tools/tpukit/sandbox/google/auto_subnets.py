@@ -39,6 +39,13 @@ def add(cloud: Cloud, network: str, doc: Doc) -> None:
         cloud.state.put("subnetwork", full, compute_documents.made(cloud, "subnetwork", full, asked))
 
 
+def links(cloud: Cloud, network: str) -> list[str]:
+    """The links of the subnetworks of a network, whichever way they were made."""
+    project = network.split("/")[1]
+    subnets = cloud.state.all("subnetwork", f"projects/{project}/").values()
+    return [doc["selfLink"] for doc in subnets if relative(doc["network"], project) == network]
+
+
 def remove(cloud: Cloud, network: str) -> None:
     for subnet in cloud.state.all("subnetwork", f"projects/{network.split('/')[1]}/"):
         if goes_with(cloud, subnet, network):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from typing import Any
 
 from tpukit.sandbox.google import object_retention, storage_classes
@@ -72,10 +73,25 @@ def _checked(old: Doc, new: Doc, now: str) -> Doc:
         _check_labels(new.get("labels") or {})
     for rule in (new.get("lifecycle") or {}).get("rule") or []:
         _check_rule(rule.get("action") or {}, rule.get("condition") or {})
+    found["iamConfiguration"] = _access(old.get("iamConfiguration") or {}, new["iamConfiguration"], now)
     found["softDeletePolicy"] = _soft_delete(old.get("softDeletePolicy"), new.get("softDeletePolicy") or {}, now)
     policy = object_retention.policy(old.get("retentionPolicy"), new.get("retentionPolicy"), new["name"], now)
     found.pop("retentionPolicy", None)
     return found if policy is None else {**found, "retentionPolicy": policy}
+
+
+def _access(old: Doc, wanted: Doc, now: str) -> Doc:
+    """With the older name of uniform access beside it, and the time until which it can be taken back."""
+    uniform = wanted.get("uniformBucketLevelAccess") or wanted.get("bucketPolicyOnly") or {}
+    before = old.get("uniformBucketLevelAccess") or {}
+    if not uniform.get("enabled"):
+        shown: Doc = {"enabled": False}
+    elif before.get("enabled"):
+        shown = before
+    else:
+        until = datetime.fromisoformat(now) + timedelta(days=90)
+        shown = {"enabled": True, "lockedTime": until.isoformat(timespec="milliseconds").replace("+00:00", "Z")}
+    return {**wanted, "uniformBucketLevelAccess": shown, "bucketPolicyOnly": shown}
 
 
 def _soft_delete(old: Doc | None, wanted: Doc, now: str) -> Doc:

@@ -27,10 +27,12 @@ PLAIN_KINDS = {
         "build",
         "ended_upload",
         "fault",
+        "furnished",
         "group",
         "identity_pool",
         "limit",
         "log_entry",
+        "of_new_project",
         "login_profile",
         "operation",
         "pending",
@@ -78,6 +80,17 @@ class Cloud:
         self._ending: set[str] = set()
         self._ended = threading.Condition()
         self._projects = {number_of(project): project for project in self.settings.projects}
+        for project in self.settings.projects:
+            self._begin(project)
+
+    def _begin(self, project: str) -> None:
+        """Make what a new project has, once."""
+        with self.state.transaction():
+            if not self.state.get("furnished", project):
+                self.state.put("furnished", project, {"createTime": self.stamp()})
+                for api in self.apis.values():
+                    for make in api.furnish:
+                        make(self, project)
 
     def close(self) -> None:
         """Hooks that take long are left to themselves: they are called again when the cloud is there again."""
@@ -103,9 +116,14 @@ class Cloud:
 
     def inventory(self) -> list[str]:
         """Everything that is there and would be paid for or has to be cleaned up, as "kind name". Roles that are
-        deleted are only remembered, as Google does for a while."""
+        deleted are only remembered, as Google does for a while. What every project begins with is left out."""
         kinds = [kind for kind in self.state.kinds() if kind not in PLAIN_KINDS]
-        there = [(kind, name) for kind in kinds for name, doc in self.state.all(kind).items() if not doc.get("deleted")]
+        there = [
+            (kind, name)
+            for kind in kinds
+            for name, doc in self.state.all(kind).items()
+            if not doc.get("deleted") and not self.state.get("of_new_project", f"{kind} {name}")
+        ]
         return [f"{kind} {name}".replace("\n", "#") for kind, name in there]
 
     def start(self, api: Api, kind: str, scope: str, target: str, /, **about: object) -> Started:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from tpukit.sandbox.google import (
     auto_subnets,
     compute_documents,
+    default_network,
     firewall_rules,
     network_rules,
     network_users,
@@ -53,7 +54,9 @@ def operation(doc: Doc) -> Doc:
         "id": str(zlib.crc32(doc["id"].encode())),
         "name": doc["id"],
         "operationType": doc["type"],
+        "targetId": doc["about"].get("id", "0"),
         "targetLink": f"{ROOT}/{doc['target']}",
+        "user": doc["about"].get("user", ""),
         "selfLink": f"{ROOT}/{doc['scope']}/operations/{doc['id']}",
         "status": "DONE" if doc["done"] else "RUNNING",
         "progress": 100 if doc["done"] else 0,
@@ -82,6 +85,7 @@ api = Api(
     # The provider sends some of its own to it, so Google must pass over them.
     own_front=True,
     operation=operation,
+    furnish=[default_network.make],
 )
 
 
@@ -94,11 +98,24 @@ def _register(collection: Collection) -> None:
         api.on("GET", f"projects/{{project}}/aggregated/{name}", lists=collection.message)(
             lambda cloud, call: _aggregated(cloud, call, collection)
         )
-    api.on("GET", f"{path}/{{name}}")(lambda cloud, call: find(cloud, collection.kind, _full(call, collection)))
+    api.on("GET", f"{path}/{{name}}")(lambda cloud, call: _show(cloud, call, collection))
     api.on(collection.changed_by, f"{path}/{{name}}", body=collection.message)(
         lambda cloud, call: _change(cloud, call, collection)
     )
     api.on("DELETE", f"{path}/{{name}}")(lambda cloud, call: _delete(cloud, call, collection))
+
+
+def _show(cloud: Cloud, call: Call, collection: Collection) -> Doc:
+    full = _full(call, collection)
+    return _shown(cloud, full, find(cloud, collection.kind, full))
+
+
+def _shown(cloud: Cloud, full: str, doc: Doc) -> Doc:
+    """A network names its subnetworks."""
+    if doc["kind"] != "compute#network":
+        return doc
+    links = auto_subnets.links(cloud, full)
+    return {**doc, "subnetworks": links} if links else doc
 
 
 def _parent(call: Call, collection: Collection) -> str:
@@ -118,7 +135,8 @@ def scope_of(name: str) -> str:
 
 def _listed(cloud: Cloud, call: Call, collection: Collection) -> Doc:
     parent = _parent(call, collection)
-    return {"id": parent, "items": list(cloud.state.all(collection.kind, f"{parent}/").values())}
+    found = cloud.state.all(collection.kind, f"{parent}/").items()
+    return {"id": parent, "items": [_shown(cloud, full, doc) for full, doc in found]}
 
 
 def _aggregated(cloud: Cloud, call: Call, collection: Collection) -> Doc:
@@ -150,7 +168,7 @@ def _insert(cloud: Cloud, call: Call, collection: Collection) -> Started:
     cloud.state.put(kind, full, made)
     if kind == "network":
         auto_subnets.add(cloud, full, made)
-    return cloud.start(api, "insert", scope_of(full), full, kind=kind)
+    return cloud.start(api, "insert", scope_of(full), full, kind=kind, **_about(made, call))
 
 
 def _network(cloud: Cloud, call: Call, kind: str, body: Doc) -> str:
@@ -175,7 +193,13 @@ def _change(cloud: Cloud, call: Call, collection: Collection) -> Started:
     if kind == "subnetwork":
         subnet_ranges.check_kept(cloud, full, old, new)
     after = compute_documents.filled_in(kind, new)
-    return cloud.change(api, "update" if replace else "patch", scope_of(full), full, store=kind, after=after, kind=kind)
+    verb = "update" if replace else "patch"
+    return cloud.change(api, verb, scope_of(full), full, store=kind, after=after, kind=kind, **_about(old, call))
+
+
+def _about(doc: Doc, call: Call) -> dict[str, str]:
+    """What operations say beside their target: its number, and who asked."""
+    return {"id": doc["id"], "user": call.request.principal.rpartition(":")[2] or "owner@example.com"}
 
 
 def _check(cloud: Cloud, call: Call, kind: str, full: str, wanted: Doc) -> None:
@@ -189,7 +213,7 @@ def _check(cloud: Cloud, call: Call, kind: str, full: str, wanted: Doc) -> None:
 
 def _delete(cloud: Cloud, call: Call, collection: Collection) -> Started:
     full, kind = _full(call, collection), collection.kind
-    find_ready(cloud, kind, full)
+    found = find_ready(cloud, kind, full)
     if user := network_users.user_of(cloud, full, call["project"]):
         raise COMPUTE_IN_USE.refused(
             400,
@@ -202,7 +226,7 @@ def _delete(cloud: Cloud, call: Call, collection: Collection) -> Started:
             "Invalid resource usage: 'Cannot delete auto subnetwork from an auto subnet mode network.'.",
             reason="invalidResourceUsage",
         )
-    return cloud.start(api, "delete", scope_of(full), full, kind=kind)
+    return cloud.start(api, "delete", scope_of(full), full, kind=kind, **_about(found, call))
 
 
 @api.on_operation_end("insert", "patch", "update", "delete")
@@ -213,6 +237,7 @@ def _changed(cloud: Cloud, doc: Doc) -> None:
         if doc["about"]["kind"] == "network":
             auto_subnets.remove(cloud, doc["target"])
         cloud.state.delete(doc["about"]["kind"], doc["target"])
+        cloud.state.delete("of_new_project", f"{doc['about']['kind']} {doc['target']}")
         policy.forget(cloud, doc["target"])
 
 

@@ -17,6 +17,21 @@ _GOOGLES = (
     *("selfLink", "selfLinkWithId", "subnetworks"),
 )
 """Fields that only Google writes. What others send in them is passed over."""
+_DEFAULTS: dict[str, Doc] = {
+    "network": {
+        "networkFirewallPolicyEnforcementOrder": "AFTER_CLASSIC_FIREWALL",
+        "routingConfig": {"routingMode": "REGIONAL", "bgpBestPathSelectionMode": "LEGACY"},
+    },
+    "subnetwork": {
+        "allowSubnetCidrRoutesOverlap": False,
+        "privateIpGoogleAccess": False,
+        "privateIpv6GoogleAccess": "DISABLE_GOOGLE_ACCESS",
+        "purpose": "PRIVATE",
+        "stackType": "IPV4_ONLY",
+    },
+    "router": {"encryptedInterconnectRouter": False},
+}
+"""What Google fills in, as recorded conversations show."""
 _FIXED = {
     "network": ("name", "autoCreateSubnetworks"),
     # https://cloud.google.com/firewall/docs/using-firewalls#updating_firewall_rules
@@ -33,13 +48,16 @@ def made(cloud: Cloud, kind: str, full: str, asked: Doc) -> Doc:
     sent = {name: value for name, value in asked.items() if value is not None and name not in _GOOGLES}
     parts = full.split("/")
     place = {"region": f"{ROOT}/{'/'.join(parts[:4])}"} if parts[2] == "regions" else {}
+    number = str(10**18 + cloud.state.next())
+    with_id = {"selfLinkWithId": f"{ROOT}/{full.rpartition('/')[0]}/{number}"} if kind == "network" else {}
     return filled_in(
         kind,
         {
             **sent,
             **place,
+            **with_id,
             "kind": f"compute#{kind}",
-            "id": str(10**18 + cloud.state.next()),
+            "id": number,
             "creationTimestamp": cloud.stamp(),
             "selfLink": f"{ROOT}/{full}",
         },
@@ -50,9 +68,10 @@ def filled_in(kind: str, doc: Doc) -> Doc:
     """With what Google chooses where nothing was said, and what follows from the rest."""
     if kind == "firewall":
         return firewall_rules.filled_in(doc)
+    if kind in _DEFAULTS:
+        doc = merged(_DEFAULTS[kind], doc)
     if kind == "subnetwork":
         gateway = str(ipaddress.ip_network(doc["ipCidrRange"])[1])
-        doc = {"privateIpGoogleAccess": False, "purpose": "PRIVATE", "stackType": "IPV4_ONLY", **doc}
         doc["gatewayAddress"] = gateway
         doc["fingerprint"] = _fingerprint(doc)
     return doc

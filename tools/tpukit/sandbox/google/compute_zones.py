@@ -6,6 +6,9 @@ all of its machines run; one that was preempted or lost is made again.
 
 from __future__ import annotations
 
+import base64
+import zlib
+
 from tpukit.sandbox.google import stock_and_quota
 from tpukit.sandbox.google.api import Call
 from tpukit.sandbox.google.cloud import Cloud
@@ -134,11 +137,32 @@ def _managers(cloud: Cloud, call: Call) -> list[Doc]:
 
 
 def _manager(cloud: Cloud, call: Call, full: str, pool: Doc) -> Doc:
+    statuses = list(_statuses(cloud, full, pool, call["zone"]).values())
+    base = pool["_group"].removesuffix("-grp")
+    zone = f"{ROOT}/projects/{call['project']}/zones/{call['zone']}"
+    number = zlib.crc32(f"{call['zone']} {pool['_group']}".encode())
     return {
+        "id": str(10**18 + number),
+        "fingerprint": base64.b64encode(number.to_bytes(8, "big")).decode(),
+        "baseInstanceName": base,
+        "instanceGroup": f"{zone}/instanceGroups/{pool['_group']}",
+        "instanceTemplate": f"{ROOT}/projects/{call['project']}/global/instanceTemplates/{base}",
+        "instanceLifecyclePolicy": {"defaultActionOnFailure": "REPAIR", "forceUpdateOnRepair": "YES"},
+        "updatePolicy": {
+            "maxSurge": {"fixed": 1},
+            "maxUnavailable": {"fixed": 1},
+            "minimalAction": "REPLACE",
+            "replacementMethod": "SUBSTITUTE",
+            "type": "OPPORTUNISTIC",
+        },
+        "currentActions": {
+            "none": sum(status not in _ACTIONS for status in statuses),
+            "recreating": sum(status in _ACTIONS for status in statuses),
+        },
         "kind": "compute#instanceGroupManager",
         "name": pool["_group"],
         "selfLink": group_link(call["project"], call["zone"], pool["_group"]),
-        "zone": f"{ROOT}/projects/{call['project']}/zones/{call['zone']}",
+        "zone": zone,
         "targetSize": pool["_size"],
-        "status": {"isStable": set(_statuses(cloud, full, pool, call["zone"]).values()) <= {"RUNNING"}},
+        "status": {"isStable": set(statuses) <= {"RUNNING"}},
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tpukit.sandbox.google import gke_names
 from tpukit.sandbox.google.api import Api, Call
 from tpukit.sandbox.google.cloud import Cloud, stamp
 from tpukit.sandbox.google.gke_versions import VERSIONS
@@ -12,6 +13,7 @@ from tpukit.sandbox.google.sources import (
     GKE_INCOMPATIBLE,
     GKE_NOT_FOUND,
     GKE_OPERATIONS,
+    GKE_POOL_NOT_FOUND,
     GKE_UNDER_WAY,
 )
 from tpukit.sandbox.google.state import Doc
@@ -28,14 +30,15 @@ _DOING = {"CREATE_NODE_POOL": "creating a node pool for", "DELETE_NODE_POOL": "d
 
 def operation(doc: Doc) -> Doc:
     """An operation as GKE writes it. Clients read a failure from statusMessage alone, so it is always there."""
-    link = f"https://container.googleapis.com/v1/{doc['scope']}/operations/{doc['id']}"
+    root = "https://container.googleapis.com/v1"
     body = {
         "name": doc["id"],
         "operationType": _TYPES.get(doc["type"], doc["type"]),
         "status": "DONE" if doc["done"] else "RUNNING",
-        "selfLink": link,
-        "targetLink": f"https://container.googleapis.com/v1/{doc['target']}",
+        "selfLink": f"{root}/{gke_names.numbered(doc['scope'])}/operations/{doc['id']}",
+        "targetLink": f"{root}/{gke_names.numbered(doc['target'])}",
         "location": doc["scope"].rpartition("/")[2],
+        "zone": doc["scope"].rpartition("/")[2],
         "startTime": stamp(doc["started"]),
     }
     if doc["done"]:
@@ -52,6 +55,7 @@ api = Api(
     document="container",
     title="Kubernetes Engine API",
     permissions="container",
+    reasons_too=True,
     operation=operation,
 )
 
@@ -72,7 +76,7 @@ def find_cluster(cloud: Cloud, call: Call) -> tuple[str, Doc]:
     name = cluster_of(call)
     doc = cloud.state.get("cluster", name)
     if doc is None:
-        raise GKE_NOT_FOUND.not_found(f"Not found: {name}.")
+        raise GKE_NOT_FOUND.not_found(f"Not found: {gke_names.place(name)}.")
     return name, doc
 
 
@@ -87,7 +91,7 @@ def find_cluster_of_pools(cloud: Cloud, call: Call) -> tuple[str, Doc]:
 def find_pool(cloud: Cloud, name: str) -> Doc:
     doc = cloud.state.get("pool", name)
     if doc is None:
-        raise GKE_NOT_FOUND.not_found(f"Not found: {name}.")
+        raise GKE_POOL_NOT_FOUND.not_found(f'Not found: node pool "{name.rpartition("/")[2]}" not found.')
     return doc
 
 

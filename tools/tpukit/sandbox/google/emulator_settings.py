@@ -34,6 +34,9 @@ class Settings:
     enabled: tuple[str, ...] = NEW_PROJECT  # APIs that are on from the beginning, without .googleapis.com
     arrival_seconds: float = 5.0  # until what was enabled, made or granted is known everywhere at Google
     vm_views: bool = True  # hosts of TPU VMs have files of their own, where the machine lets them
+    default_network: bool = True
+    """Projects begin with the network `default`, unless their organization's policy skips it
+    (constraints/compute.skipDefaultNetworkCreation)."""
     own_cluster: str = "sandbox"  # what logs say of pods on nodes that no cluster of these APIs made
 
     def duration(self, kind: str) -> float:

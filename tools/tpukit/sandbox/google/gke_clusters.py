@@ -3,8 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
-from tpukit.sandbox.google import cluster_fields, etags, gke_versions, network_rules, node_pools, stock_and_quota
+from tpukit.catalogue.zones import is_ai_zone
+from tpukit.sandbox.google import (
+    cluster_fields,
+    etags,
+    gke_defaults,
+    gke_names,
+    gke_versions,
+    network_rules,
+    node_pools,
+    stock_and_quota,
+)
 from tpukit.sandbox.google.api import After, Call, Started, merged
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.compute_names import network_name, relative, subnet_name, usable
@@ -27,9 +38,16 @@ def _show(cloud: Cloud, call: Call) -> Doc:
 
 
 def _body(cloud: Cloud, name: str, doc: Doc) -> Doc:
-    mine = cloud.state.all("pool", f"{name}/").values()
+    mine = list(cloud.state.all("pool", f"{name}/").values())
     nodes = sum(len(pool["_nodes"]) for pool in mine)
-    return {**etags.shown(doc), "nodePools": [etags.shown(pool) for pool in mine], "currentNodeCount": nodes}
+    first = {"nodeConfig": mine[0]["config"]} if mine else {}
+    return {
+        **etags.shown(doc),
+        **first,
+        "instanceGroupUrls": [link for pool in mine for link in pool["instanceGroupUrls"]],
+        "nodePools": [etags.shown(pool) for pool in mine],
+        "currentNodeCount": nodes,
+    }
 
 
 @api.on("POST", LOCATION + "/clusters", body="CreateClusterRequest")
@@ -81,9 +99,9 @@ def _made(cloud: Cloud, call: Call, full: str, body: Doc) -> Doc:
     added = {
         "location": location,
         "zone": location,
-        "locations": body.get("locations") or ([location] if not zones else list(zones[:3])),
+        "locations": _zones(body, zones) if zones else body.get("locations") or [location],
         "status": "PROVISIONING",
-        "selfLink": f"https://container.googleapis.com/v1/{full}",
+        "selfLink": f"https://container.googleapis.com/v1/{gke_names.place(full)}",
         "createTime": cloud.stamp(),
         "endpoint": address,
         "initialClusterVersion": version,
@@ -91,20 +109,20 @@ def _made(cloud: Cloud, call: Call, full: str, body: Doc) -> Doc:
         "currentNodeVersion": version,
         "masterAuth": {"clusterCaCertificate": cloud.settings.kubernetes_ca},
         "networkConfig": {"network": network, "subnetwork": subnet},
-        "ipAllocationPolicy": {"useIpAliases": True},
         "controlPlaneEndpointsConfig": {
             "dnsEndpointConfig": {"endpoint": dns},
             "ipEndpointsConfig": {"publicEndpoint": address, "privateEndpoint": "10.0.0.2"},
         },
-        "legacyAbac": body.get("legacyAbac") or {},
+        "privateClusterConfig": {"publicEndpoint": address, "privateEndpoint": "10.0.0.2"},
         "_region": region,
         "_project": call["project"],
     }
-    return merged(
-        # These are on unless a cluster says otherwise.
-        {"controlPlaneEndpointsConfig": {"ipEndpointsConfig": {"enabled": True, "enablePublicEndpoint": True}}},
-        merged(body, added),
-    )
+    return merged(gke_defaults.cluster(cloud, call["project"], body, network, subnet), added)
+
+
+def _zones(body: Doc, zones: Sequence[str]) -> list[str]:
+    """The zones of a regional cluster. AI zones are taken only where they are named."""
+    return body.get("locations") or [zone for zone in zones if not is_ai_zone(zone)][:3]
 
 
 def _network(cloud: Cloud, project: str, region: str, body: Doc) -> tuple[str, str]:
@@ -126,12 +144,10 @@ def _network(cloud: Cloud, project: str, region: str, body: Doc) -> tuple[str, s
 
 
 def _default_pool(cluster: Doc) -> Doc:
-    managed = cluster.get("releaseChannel", {}).get("channel", "UNSPECIFIED") != "UNSPECIFIED"
     return {
         "name": "default-pool",
         "initialNodeCount": cluster.get("initialNodeCount", 0),
         "config": cluster.get("nodeConfig") or {},
-        "management": {"autoUpgrade": managed, "autoRepair": managed},
     }
 
 

@@ -8,7 +8,7 @@ import zlib
 from tpukit.sandbox.google import held_permissions, policy
 from tpukit.sandbox.google.api import Api, Call, camel, merged, public
 from tpukit.sandbox.google.cloud import Cloud
-from tpukit.sandbox.google.sources import ACCOUNT_EXISTS, GUESS
+from tpukit.sandbox.google.sources import ACCOUNT_EXISTS, GUESS, RECORDED
 from tpukit.sandbox.google.state import Doc
 
 ACCOUNTS = "projects/{project}/serviceAccounts"
@@ -21,6 +21,7 @@ api = Api(
     document="iam",
     title="Identity and Access Management (IAM) API",
     permissions="iam",
+    reasons_too=True,
     terraform={"IAM": "v1/", "IAM_BETA": "v1/"},  # service accounts moved from one to the other in 7.30
 )
 
@@ -41,6 +42,7 @@ def _create(cloud: Cloud, call: Call) -> Doc:
         "projectId": call["project"],
         "uniqueId": str(10**20 + zlib.crc32(f"{email} {cloud.state.next()}".encode())),
         "email": email,
+        "oauth2ClientId": str(10**20 + cloud.state.next()),
         # Deprecated, say the documents, and Google's examples show this one for every account. That it stays the same
         # and that nobody looks at what is sent is a guess.
         "etag": "MDEwMjE5MjA=",
@@ -114,7 +116,7 @@ def find(cloud: Cloud, call: Call) -> Doc:
     full = f"projects/{call['project']}/serviceAccounts/{call['account']}"
     found = cloud.state.get("account", full)
     if found is None:
-        raise GUESS.not_found(f"Unknown service account: {full} does not exist.")
+        raise RECORDED.not_found("Unknown service account")
     return found
 
 

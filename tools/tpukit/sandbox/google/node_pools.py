@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 import zlib
 
-from tpukit.catalogue.zones import offers
 from tpukit.sandbox.google import (
     compute_zones,
     etags,
+    gke_defaults,
     gke_versions,
     pod_ranges,
     pool_checks,
@@ -61,7 +61,7 @@ def add(cloud: Cloud, cluster_name: str, cluster: Doc, body: Doc) -> str:
     """Puts a pool that may be made into the state, PROVISIONING."""
     pool_fields.check_name(body.get("name", ""))
     pool = _complete(cluster, body)
-    pod_ranges.check_named(cloud, cluster, pool)
+    pod_ranges.check_named(cloud, cluster, body)
     wish = pool_checks.check(cloud, cluster, pool)
     full = f"{cluster_name}/nodePools/{pool['name']}"
     if wish.holding:
@@ -94,24 +94,13 @@ def _complete(cluster: Doc, body: Doc) -> Doc:
     config = {key: value for key, value in (body.get("config") or {}).items() if value or key not in _FILLED}
     own = {key: value for key, value in body.items() if value or key != "locations"}
     version = gke_versions.for_nodes(cluster, body.get("version", ""))
-    return {**merged(_defaults(cluster), {**own, "config": config}), "version": version}
-
-
-def _defaults(cluster: Doc) -> Doc:
-    return {
-        "initialNodeCount": 0,
-        "locations": cluster["locations"],
-        "management": {"autoUpgrade": False, "autoRepair": False},
-        "config": {
-            # What GKE takes where a zone has no e2 (us-central2-b) is a guess.
-            "machineType": "n2-standard-2" if offers(cluster["locations"][0], "e2-medium") is False else "e2-medium",
-            "diskSizeGb": 100,
-            "diskType": "pd-balanced",
-            "imageType": "COS_CONTAINERD",
-            "serviceAccount": "default",
-            "oauthScopes": ["https://www.googleapis.com/auth/cloud-platform"],
-        },
-    }
+    defaults = gke_defaults.pool(cluster, body, pool_checks.capacity_of(config))
+    made = merged(defaults, {**own, "config": config})
+    if body.get("management") is not None:
+        # To GKE, a part that is not there is one that is off.
+        made["management"] = {"autoRepair": False, "autoUpgrade": False, **body["management"]}
+    made["config"]["bootDisk"] = gke_defaults.boot_disk(made["config"])
+    return {**made, "version": version}
 
 
 @api.on_operation_end("AUTOSCALE", "CREATE_NODE_POOL", "HEAL_NODE_POOL", "SET_NODE_POOL_SIZE")

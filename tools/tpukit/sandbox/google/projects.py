@@ -21,16 +21,18 @@ billing = Api("cloud_billing", document="cloudbilling", title="Cloud Billing API
 
 @api.on("GET", "projects/{project}")
 def _show(cloud: Cloud, call: Call) -> Doc:
+    began = cloud.state.get("furnished", call["project"]) or {}
     if call.request.path.startswith(f"{api.name}/v3/"):
         # https://cloud.google.com/resource-manager/reference/rest/v3/projects
         name = f"projects/{number_of(call['project'])}"
-        return {"name": name, "projectId": call["project"], "displayName": call["project"], "state": "ACTIVE"}
+        return {"name": name, "projectId": call["project"], "displayName": call["project"], "state": "ACTIVE", **began}
     return {
         "projectId": call["project"],
         "projectNumber": number_of(call["project"]),
         "name": call["project"],
         "lifecycleState": "ACTIVE",
         "labels": {},
+        **began,
     }
 
 

@@ -74,9 +74,9 @@ class Refused(Exception):
         self.details = tuple(details)
         self.retry_after = retry_after  # seconds
 
-    def body(self, *, with_reasons: bool = False) -> dict[str, Any]:
-        """The body of the answer. With reasons: a list with one, and no word beside the number, as Compute Engine and
-        Cloud Storage write it; all others have the word alone.
+    def body(self, *, with_reasons: bool = False, with_status: bool = True) -> dict[str, Any]:
+        """The body of the answer. Compute Engine and Cloud Storage write a list with one reason and no word beside the
+        number; GKE and IAM write both; all others have the word alone.
 
         https://cloud.google.com/storage/docs/json_api/v1/status-codes
         https://cloud.google.com/apis/design/errors#error_model
@@ -84,7 +84,7 @@ class Refused(Exception):
         error: dict[str, Any] = {"code": self.code, "message": self.message}
         if with_reasons:
             error["errors"] = [{"message": self.message, "domain": "global", "reason": self.reason}]
-        if not with_reasons or self._is_of_the_front():
+        if with_status or self._is_of_the_front():
             error["status"] = self.status
         if self.details:
             error["details"] = list(self.details)

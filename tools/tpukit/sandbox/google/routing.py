@@ -106,7 +106,8 @@ def refusal(cloud: Cloud, path: str, refused: Refused) -> Answer:
     if api.xml_errors and refused.code != 501:  # which is about something else that is not here
         headers = {"content-type": "application/xml; charset=UTF-8", **pause}
         return Answer(refused.code, xml_errors.body(refused), headers)
-    given = _json(refused.code, refused.body(with_reasons=api.own_front))
+    reasons = api.own_front or api.reasons_too
+    given = _json(refused.code, refused.body(with_reasons=reasons, with_status=not api.own_front))
     return replace(given, headers={**given.headers, **pause})
 
 

@@ -40,8 +40,14 @@ NAT_FOR_ALL = Source("https://github.com/google/osv.dev/pull/5629")
 NAT_SUBNET = Source("https://github.com/forseti-security/terraform-google-forseti/pull/198")
 COMPUTE_FILTER = Source("https://github.com/googleapis/google-api-go-client/issues/815")
 
+RECORDED = Source(
+    "https://github.com/GoogleCloudPlatform/k8s-config-connector/tree/master/pkg/test/resourcefixture/testdata"
+)
+"""Conversations with Google's APIs that the project records for its tests."""
+
 # GKE
 GKE_NOT_FOUND = Source("https://github.com/hashicorp/terraform-provider-google/issues/5229")
+GKE_POOL_NOT_FOUND = RECORDED
 GKE_EXISTS = Source("https://github.com/cilium/cilium/issues/25918")
 GKE_INCOMPATIBLE = Source("https://github.com/rancher/gke-operator/pull/509")
 GKE_UNDER_WAY = Source("https://github.com/hashicorp/terraform-provider-google/issues/10366")

@@ -87,6 +87,7 @@ def _create(cloud: Cloud, call: Call) -> Doc:
         "projectNumber": number_of(project),
         "timeCreated": now,
         "updated": now,
+        "generation": str(int(cloud.clock.now() * 1_000_000)),
         "metageneration": "1",
         "etag": etags.of_numbers(1),
     }

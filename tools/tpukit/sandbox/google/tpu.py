@@ -13,7 +13,7 @@ from tpukit.sandbox.google.state import Doc
 from tpukit.sandbox.google.stock_and_quota import Holding
 
 LOCATION = "projects/{project}/locations/{location}"
-RUNTIMES = ("tpu-ubuntu2204-base", "v2-alpha-tpuv5", "v2-alpha-tpuv5-lite", "v2-alpha-tpuv6e")
+RUNTIMES = ("tpu-ubuntu2204-base", "tpu-vm-cos-stable", "v2-alpha-tpuv5", "v2-alpha-tpuv5-lite", "v2-alpha-tpuv6e")
 _TYPES = {"V2": "v2", "V3": "v3", "V4": "v4", "V5LITE_POD": "v5e", "V5P": "v5p", "V6E": "v6e"}
 
 
@@ -21,11 +21,12 @@ def _metadata(doc: Doc) -> Doc:
     version = _version(doc)
     done = {
         "target": doc["target"],
-        "verb": doc["type"],
+        "verb": doc["type"].partition("_")[0].lower(),
         "apiVersion": version,
         **longrunning.times(doc, end="endTime"),
     }
-    return longrunning.message(f"google.cloud.tpu.{version}.OperationMetadata", done)
+    # Not the message of the same name in the package of the API, as its documents have it: recorded.
+    return longrunning.message("google.cloud.common.OperationMetadata", done)
 
 
 def _version(operation: Doc) -> str:

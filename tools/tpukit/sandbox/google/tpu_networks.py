@@ -18,13 +18,11 @@ def check(cloud: Cloud, full: str, node: Doc) -> None:
 
     At Google it is the operation that fails, with code 3 and these first words for a network that does not fit:
     https://github.com/hashicorp/terraform-provider-google/issues/11895. The rest is a guess.
-
-    Every project of Google's begins with a network `default`, which those of the emulator do not have: it is passed.
     """
     project = full.split("/")[1]
     for network, subnet in _named(full, node):
         for kind, name in (("network", network), ("subnetwork", subnet)):
-            if name and not name.endswith("/default") and not usable(cloud, kind, name):
+            if name and not usable(cloud, kind, name):
                 raise GUESS.invalid(f"Cloud TPU received an invalid argument. The resource '{name}' was not found")
         found = cloud.state.get("subnetwork", subnet)
         if network and found and relative(found["network"], project) != network:

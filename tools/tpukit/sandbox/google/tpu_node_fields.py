@@ -7,12 +7,20 @@ from collections.abc import Iterable
 
 from tpukit.sandbox.google import tpu_node_marks
 from tpukit.sandbox.google.cloud import Cloud
+from tpukit.sandbox.google.compute_names import network_name, subnet_name
 from tpukit.sandbox.google.permissions import default_account
 from tpukit.sandbox.google.sources import GUESS
 from tpukit.sandbox.google.state import Doc
 from tpukit.sandbox.google.tpu import shape_of
 
-_ALL_APIS = "https://www.googleapis.com/auth/cloud-platform"
+_SCOPES = [
+    f"https://www.googleapis.com/auth/{scope}"
+    for scope in (
+        *("devstorage.read_write", "logging.write", "service.management", "servicecontrol", "cloud-platform"),
+        "pubsub",
+    )
+]
+"""As recorded of a TPU VM for which none were given."""
 _DISK = re.compile(r"(?:https://(?:www|compute)\.googleapis\.com/compute/v1/)?projects/[^/]+/zones/([^/]+)/disks/[^/]+")
 _OUTPUT = ("healthDescription", "multisliceNode", "queuedResource", "symptoms", "upcomingMaintenance")
 """Of what Google alone says of a node, that which is there only at times; the rest is always written over."""
@@ -52,10 +60,12 @@ def filled_in(full: str, node: Doc) -> Doc:
     _, project, _, zone = full.split("/")[:4]
     account = node.get("serviceAccount") or {}
     filled = {
+        "schedulingConfig": {},
+        "shieldedInstanceConfig": {},
         **{field: value for field, value in node.items() if field not in _OUTPUT},
         "serviceAccount": {
             "email": account.get("email") or default_account(project),
-            "scope": account.get("scope") or [_ALL_APIS],
+            "scope": account.get("scope") or _SCOPES,
         },
     }
     if node.get("networkConfigs"):
@@ -68,11 +78,18 @@ def filled_in(full: str, node: Doc) -> Doc:
 
 
 def _network(config: Doc, project: str, zone: str) -> Doc:
-    """One that is named is said as it was sent; how Google spells the default's name is a guess."""
-    if config.get("network") or config.get("subnetwork"):
-        return config
-    subnetwork = f"projects/{project}/regions/{zone.rpartition('-')[0]}/subnetworks/default"
-    return {**config, "network": f"projects/{project}/global/networks/default", "subnetwork": subnetwork}
+    """Network and subnetwork by their full names, however they were sent: recorded of the network `default`, of others
+    a guess. Where one was not sent it is left out, but for `default`, whose subnetworks have its name."""
+    network, subnet = config.get("network") or "", config.get("subnetwork") or ""
+    if not network and not subnet:
+        network = "default"
+    if not subnet and network_name(network, project).endswith("/global/networks/default"):
+        subnet = "default"
+    names = {
+        "network": network_name(network, project) if network else "",
+        "subnetwork": subnet_name(subnet, project, zone.rpartition("-")[0]) if subnet else "",
+    }
+    return {**config, **{name: value for name, value in names.items() if value}}
 
 
 def addressed(cloud: Cloud, vm: Doc) -> Doc:
