@@ -44,7 +44,7 @@ def test_build_without_a_package_index_says_so_and_leaves_nothing(cache: Path) -
 def test_build_on_a_full_disk_is_refused_before_it_begins(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     little = shutil.disk_usage("/")._replace(free=100 << 20)
     monkeypatch.setattr(shutil, "disk_usage", lambda _path: little)
-    with pytest.raises(Denied, match="needs 2,000 MB in .* and 100 MB are free"):
+    with pytest.raises(Denied, match=r"needs 2,000 MB in .* and 100 MB are free"):
         environment.make(lambda _text: None)
     assert left(cache) == []
 

@@ -15,7 +15,8 @@ def program(*lines: str, others: str = "") -> str:
 
 def test_cycles_in_a_loop_count_as_often_as_it_runs() -> None:
     body = (
-        '%body.1 (p: f32[8]) -> f32[8] {\n  %a.1 = f32[8]{0} fusion(%p), calls=%f.1, backend_config={"estimated_cycles":"100"}\n'
+        "%body.1 (p: f32[8]) -> f32[8] {\n"
+        '  %a.1 = f32[8]{0} fusion(%p), calls=%f.1, backend_config={"estimated_cycles":"100"}\n'
         "}\n%cond.1 (p: f32[8]) -> pred[] {\n  ROOT %lt = pred[] compare(%i, %n), direction=GT\n}\n"
     )
     loop = (
@@ -80,7 +81,7 @@ def test_collective_whose_group_spans_slices_is_between_them(groups: str, betwee
 
 def test_send_to_the_megascale_runtime_is_traffic_between_slices() -> None:
     line = (
-        "%send.1 = (f32[4,8,128]{2,1,0:T(8,128)}, u32[]{:S(2)}, token[]) send(%x, %t), channel_id=4, is_host_transfer=true, "
+        "%send.1 = (f32[4,8,128]{2,1,0:T(8,128)}, u32[]{:S(2)}, token[]) send(%x, %t), channel_id=4, "
         'frontend_attributes={_xla_host_transfer_handler_name="xla_megascale_runtime",'
         '_xla_host_transfer_rendezvous="all-reduce.3_0",_xla_megascale_transfer_type="ALL_REDUCE"}'
     )

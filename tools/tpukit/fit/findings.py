@@ -96,15 +96,15 @@ def _of_memory(record: Mapping[str, Any], held: Memory, devices: int, where: str
         )
     name = max(parts, key=lambda key: parts[key])
     if parts[name] > held.temporaries or sum(parts.values()) > held.available:
-        largest = memory.largest([one for one in record["arguments"] if memory.holder(one["name"]) == name], 1)
-        most = f"; most is {name}: {_gib(parts[name])}" + (
-            f", {largest[0]['name']} alone {_gib(largest[0]['bytes'])}" if largest else ""
-        )
-        return Finding(name, over + most, where, "use more chips to share it out, or an optimizer with less state")
+        of_name = [one for one in record["arguments"] if memory.holder(one["name"]) == name]
+        text = f"{over}; most is {name}: {_gib(parts[name])}"
+        for one in memory.largest(of_name, 1):
+            text += f", {one['name']} alone {_gib(one['bytes'])}"
+        return Finding(name, text, where, "use more chips to share it out, or an optimizer with less state")
     made = sum(one["bytes"] for one in record["results"])
     if made > 0.5 * held.temporaries and not record["work"]["model"]:
-        most = memory.largest(record["results"], 1)[0]
-        text = f"{over}; most is what it makes: {_gib(made)}, the largest is {_shape(most)}"
+        result = memory.largest(record["results"], 1)[0]
+        text = f"{over}; most is what it makes: {_gib(made)}, the largest is {_shape(result)}"
         return Finding("results", text, where, "give the results a sharding over the mesh, as out_shardings")
     big = record.get("largest", [])
     logits = next((one for one in big if _is_logits(one, record)), None)
@@ -117,12 +117,12 @@ def _of_memory(record: Mapping[str, Any], held: Memory, devices: int, where: str
             logits["line"] or where,
             "compute the loss in chunks of the sequence, or split the vocabulary",
         )
-    most = big[0] if big else None
     text = f"{over}; most is temporaries: {_gib(held.temporaries)}"
-    if most:
-        text += f", the largest is {most['what']}, {_gib(most['bytes'])} a chip"
+    if big:
+        text += f", the largest is {big[0]['what']}, {_gib(big[0]['bytes'])} a chip"
+        where = big[0]["line"] or where
     hint = "wrap the layers in jax.checkpoint, lower the batch size, or use more chips"
-    return Finding("activations", text, (most or {}).get("line") or where, hint)
+    return Finding("activations", text, where, hint)
 
 
 def _shape(one: Mapping[str, Any]) -> str:

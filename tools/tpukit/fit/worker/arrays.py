@@ -51,7 +51,7 @@ class Carried(core.Tracer):  # type: ignore[misc]
         self._sharding, self._origin, self._index = sharding, origin, index
         alive.add(self)
 
-    def __hash__(self) -> int:  # type: ignore[override]
+    def __hash__(self) -> int:
         return id(self)
 
     @property
@@ -66,7 +66,7 @@ class Carried(core.Tracer):  # type: ignore[misc]
 
     @property
     def nbytes(self) -> int:
-        return int(self.size) * self.dtype.itemsize
+        return int(self.size) * int(self.dtype.itemsize)
 
     @property
     def format(self) -> Any:

@@ -113,10 +113,11 @@ def _flops(eqn: Any) -> float:
     if name == "dot_general":
         (contracted, _), _ = eqn.params["dimension_numbers"]
         left = eqn.invars[0].aval
-        return 2.0 * math.prod(eqn.outvars[0].aval.shape) * math.prod(left.shape[axis] for axis in contracted)
+        return 2.0 * float(math.prod(eqn.outvars[0].aval.shape) * math.prod(left.shape[axis] for axis in contracted))
     if name == "conv_general_dilated":
         right, numbers = eqn.invars[1].aval, eqn.params["dimension_numbers"]
-        return 2.0 * math.prod(eqn.outvars[0].aval.shape) * math.prod(right.shape) / right.shape[numbers.rhs_spec[0]]
+        wide = math.prod(eqn.outvars[0].aval.shape) * math.prod(right.shape)
+        return 2.0 * float(wide) / float(right.shape[numbers.rhs_spec[0]])
     if name == "pallas_call":
         estimate = eqn.params.get("cost_estimate")
         return float(estimate.flops) if estimate is not None else 0.0
