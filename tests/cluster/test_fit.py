@@ -10,10 +10,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-import fit_environment
 import pytest
 import yaml
 
+import fit_environment
 from conftest import processes_of
 from tpukit import paths, plan
 from tpukit.drill import pricing
