@@ -99,6 +99,17 @@ def test_second_run_of_an_unchanged_job_answers_at_once_from_the_command_line(tm
     assert time.monotonic() - began < 10  # 0.6 s of CPU; the rest is what the machine does besides
 
 
+def test_several_slices_are_compared_with_the_cheapest_that_fits_first(tmp_path: Path) -> None:
+    job = {"name": "mine", "tpu": "v5e-4", "command": ["python", "replicated_embedding.py"]}
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump({**job, "code": str(FOLDER / "refused")}))
+    argv = [sys.executable, "-m", "tpukit", "fit", str(tmp_path / "job.yaml"), "--try", "v5e-4,v5p-8", "--slices", "1"]
+    ran = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    rows = [line.split() for line in ran.stdout.splitlines()]
+    assert [row[2] for row in rows[1:3]] == ["v5p-8", "v5litepod-4"]
+    assert "1 x v5litepod-4: replicated parameters" in ran.stdout
+
+
 def test_run_with_fit_refuses_a_job_that_cannot_fit(tmp_path: Path) -> None:
     job = {"name": "large", "tpu": "v5e-4", "command": ["python", "activations.py"], "code": str(FOLDER / "refused")}
     file = tmp_path / "job.yaml"

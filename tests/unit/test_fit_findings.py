@@ -109,7 +109,7 @@ def test_step_that_fits_has_no_findings() -> None:
 
 def test_arrays_beside_the_step_count_for_its_memory() -> None:
     program = compiled(argument("params", 8), others=[argument("", 9)])
-    assert kinds(answer(program)) == [("other", True)]
+    assert kinds(answer(program)) == [("beside", True)]
 
 
 def test_state_that_is_not_donated_is_named() -> None:

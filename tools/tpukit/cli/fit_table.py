@@ -9,7 +9,7 @@ import click
 from tpukit.quantities import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from tpukit.fit.check import Report
     from tpukit.fit.estimate import Estimate
@@ -22,6 +22,41 @@ def show(report: Report) -> None:
     """Print a report."""
     for line in lines(report):
         click.echo(line)
+
+
+def compare(reports: Sequence[Report]) -> None:
+    """Print a table of one job on several slices, the cheapest that fits first. Times and costs are estimates."""
+    import sys
+
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, show_edge=False)
+    for name in ("slices", "chips", "verdict", "peak a chip", "roofline", "bound", "cycles", "MFU", "USD a step"):
+        table.add_column(name, no_wrap=True)
+    for one in sorted(reports, key=_rank):
+        guess, held = one.estimate, one.memory
+        table.add_row(
+            f"{one.slices} x {one.slice}",
+            str(one.chips),
+            one.verdict,
+            f"{_size(held.peak)} ({held.peak / held.available:.0%})" if held else "",
+            _time(guess.roofline_seconds) if guess else "",
+            guess.bound if guess else "",
+            _time(guess.compiler_seconds) if guess and guess.compiler_seconds else "",
+            f"{guess.mfu:.1%}" if guess else "",
+            f"{guess.usd_per_step:.2g}" if guess and guess.usd_per_step is not None else "",
+        )
+    Console(highlight=False, width=None if sys.stdout.isatty() else 2000).print(table)
+    for one in reports:
+        for finding in one.findings:
+            if finding.stops:
+                click.echo(f"{one.slices} x {one.slice}: {finding.kind}: {finding.text}")
+
+
+def _rank(report: Report) -> tuple[bool, float, int]:
+    cost = report.estimate.usd_per_step if report.estimate else None
+    return not report.can_run, cost if cost is not None else float("inf"), report.chips
 
 
 def lines(report: Report) -> Iterator[str]:

@@ -25,6 +25,8 @@ TIMEOUT = 1200.0
 SMALL = 64 << 10
 """Bytes up to which two functions count as equally large when the step is chosen."""
 
+_OF_MEMORY = ("activations", "logits", "parameters", "optimizer", "other", "results", "beside")
+
 Price = Callable[[Slice, int, object], tuple[float | None, str]]
 Say = Callable[[str], None]
 
@@ -129,10 +131,7 @@ def _verdict(found: list[Finding], step: Mapping[str, Any] | None) -> str:
     stopping = [one.kind for one in found if one.stops]
     if not stopping:
         return "fits"
-    if any(
-        kind in ("activations", "logits", "parameters", "optimizer", "other") or kind.startswith("replicated")
-        for kind in stopping
-    ):
+    if any(kind in _OF_MEMORY or kind.startswith("replicated") for kind in stopping):
         return "does not fit"
     if step is None or all(kind in ("no step", "program", "exit") for kind in stopping):
         return "not carried"

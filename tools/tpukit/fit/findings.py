@@ -95,6 +95,10 @@ def _of_memory(record: Mapping[str, Any], held: Memory, devices: int, where: str
             kind, text, where, "give it a sharding over the mesh, as out_shardings of the function that makes it"
         )
     name = max(parts, key=lambda key: parts[key])
+    beside = sum(one["bytes"] for one in record.get("others", ()))
+    if beside > 0.5 * parts[name]:
+        text = f"{over}; {_gib(beside)} are arrays that it does not take and that lie beside it on the chips"
+        return Finding("beside", text, where, "delete what is no longer needed, or keep it in host memory")
     if parts[name] > held.temporaries or sum(parts.values()) > held.available:
         of_name = [one for one in record["arguments"] if memory.holder(one["name"]) == name]
         text = f"{over}; most is {name}: {_gib(parts[name])}"

@@ -66,6 +66,7 @@ class Compiler:
         self.note(f"compiling {params['name']}")
         began = time.perf_counter()
         places: list[Any] = [None] * len(jaxpr.out_avals)
+        held: list[Any] = []
         names = _argument_names(jaxpr, len(metas))
         try:
             record["work"] = work.of(jaxpr)
@@ -99,7 +100,7 @@ class Compiler:
             offset = len(compiled.in_avals) - sum(1 for index in range(len(metas)) if index in kept)
             for _ in range(max(0, offset)):
                 next(shardings, None)
-            held: list[Any] = [next(shardings, None) if index in kept else None for index in range(len(metas))]
+            held = [next(shardings, None) if index in kept else None for index in range(len(metas))]
         except stages.DeviceAssignmentMismatchError:
             self.found.remove(record)  # JAX says it better when the program gets it
             raise

@@ -55,17 +55,17 @@ def _run(request: dict[str, Any], answer_file: Path) -> dict[str, Any]:
     ahead.install(compiler)
     making.install()
     note("running the program")
-    ended, where, error = "exit", "", None
+    ended, where, failure = "exit", "", None
     try:
         _call(request)
     except stopping.Stop as stop:
         ended, where = str(stop), stopping.place(roots, traceback.extract_tb(stop.__traceback__))
     except SystemExit as end:
         ended = "exit" if not end.code else "failed"
-        error = {"kind": "SystemExit", "text": str(end.code), "line": _line(end, roots)} if end.code else None
+        failure = {"kind": "SystemExit", "text": str(end.code), "line": _line(end, roots)} if end.code else None
     except BaseException as raised:
         ended = "failed"
-        error = {
+        failure = {
             "kind": type(raised).__name__,
             "text": _masked(str(raised), request)[:4000],
             "line": _line(raised, roots),
@@ -73,7 +73,7 @@ def _run(request: dict[str, Any], answer_file: Path) -> dict[str, Any]:
     return {
         "ended": ended,
         "where": where,
-        "error": error,
+        "error": failure,
         "programs": compiler.found,
         "kind": chips[0].device_kind,
         "devices": len(chips),
