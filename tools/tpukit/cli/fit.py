@@ -64,11 +64,9 @@ def _plans(file: Path, sets: tuple[str, ...], tries: str, counts: str) -> list[P
 
     tpus = [f"tpu={name.strip()}" for name in tries.split(",") if name.strip()]
     numbers = [f"slices={number.strip()}" for number in counts.split(",") if number.strip()]
-    return [
-        submission.make_plan(file, (*sets, *tpu, *number), "local")
-        for tpu in ([(one,) for one in tpus] or [()])
-        for number in ([(one,) for one in numbers] or [()])
-    ]
+    # An empty text stands for what the job file says.
+    pairs = [(tpu, number) for tpu in tpus or [""] for number in numbers or [""]]
+    return [submission.make_plan(file, (*sets, *filter(None, pair)), "local") for pair in pairs]
 
 
 def of(plan: Plan, *, timeout: float = 1200.0, fresh: bool = False) -> Report:

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from tpukit.errors import Denied, Invalid, Problem, TpukitError
+from tpukit.errors import Denied, Invalid, Problem, TpukitError, Transient
 from tpukit.fit.program import FUNCTION_HINT, Program
 
 START = "import sys; sys.path += sys.argv.pop(1).split(chr(10)); from tpukit.fit.worker.main import main; main()"
@@ -58,6 +58,11 @@ def carry(python: Path, program: Program, env: Mapping[str, str], seconds: float
         if not answer.exists():
             raise _died(process.returncode, folder / "log")
         found: dict[str, Any] = json.loads(answer.read_text(encoding="utf-8"))
+        if found["ended"] == "topology":
+            said = found["error"]["text"].strip().splitlines()[0][:300]
+            raise Transient(
+                f"the TPU compiler did not start for {program.topology}: {said}", hint="run the command again"
+            )
         found["peak_memory"] = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss << 10
         return found
 
@@ -83,6 +88,7 @@ def _environment(program: Program, env: Mapping[str, str], folder: Path) -> dict
         **env,
         "JAX_PLATFORMS": "cpu",
         "TPU_SKIP_MDS_QUERY": "1",
+        "ALLOW_MULTIPLE_LIBTPU_LOAD": "true",  # otherwise one process of a machine locks all others out
         "TF_CPP_MIN_LOG_LEVEL": "3",
         "PYTHONDONTWRITEBYTECODE": "1",
         "TMPDIR": str(folder),

@@ -55,14 +55,17 @@ def _run(request: dict[str, Any], answer_file: Path) -> dict[str, Any]:
     ahead.install(compiler)
     making.install()
     note("running the program")
-    ended, where, failure = "exit", "", None
+    ended, where = "exit", ""
+    failure: dict[str, str] | None = None
     try:
         _call(request)
     except stopping.Stop as stop:
         ended, where = str(stop), stopping.place(roots, traceback.extract_tb(stop.__traceback__))
     except SystemExit as end:
         ended = "exit" if not end.code else "failed"
-        failure = {"kind": "SystemExit", "text": str(end.code), "line": _line(end, roots)} if end.code else None
+        if end.code:
+            text = _masked(str(end.code), request)
+            failure = {"kind": "SystemExit", "text": text[:4000], "line": _line(end, roots)}
     except BaseException as raised:
         ended = "failed"
         failure = {
