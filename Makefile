@@ -67,8 +67,9 @@ e2e: $(READY) $(CHECKOV) ## Everything that needs Terraform, Go and kubectl
 	@$(BIN)/python tools/provider/build.py --with-clis & provider=$$!; \
 	$(BIN)/python tests/transformers_environment.py & transformers=$$!; \
 	$(BIN)/python tests/browser.py & browser=$$!; \
+	$(BIN)/python tests/fit_environment.py & fit=$$!; \
 	$(BIN)/python -m tpukit.sandbox.binaries; sandbox=$$?; \
-	wait $$transformers && wait $$browser && wait $$provider && exit $$sandbox
+	wait $$transformers && wait $$browser && wait $$fit && wait $$provider && exit $$sandbox
 	$(WITH_CHECKOV) $(BIN)/python -m pytest -n 3 --dist=loadfile --no-loadscope-reorder tests/cluster
 
 bench: $(READY) ## Tables against peers, installed into their own environment

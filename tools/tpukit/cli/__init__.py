@@ -26,6 +26,7 @@ COMMANDS = {
         "tpukit.cli.drill",
         "Test that a job survives failures: inject each one and compare with an unbroken run.",
     ),
+    "fit": ("tpukit.cli.fit", "Compile a job for its TPUs on this machine: does it fit, how fast, at what cost."),
     "vm": ("tpukit.cli.vm", "Manage shared TPU VMs: list holders, create, delete, repair."),
     "fleet": ("tpukit.cli.fleet", "Run one dataset through TPU VMs in many zones."),
     "user": ("tpukit.cli.user", "Manage users of shared TPU VMs: working directories, settings, events."),

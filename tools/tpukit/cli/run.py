@@ -6,6 +6,7 @@ import sys
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,6 +14,9 @@ from tpukit import places
 from tpukit.cli.interrupts import Interrupted, Interrupts
 from tpukit.cli.submission import resume_option, set_option
 from tpukit.errors import Invalid, Problem, TpukitError
+
+if TYPE_CHECKING:
+    from tpukit.plan import Plan
 
 
 @click.command("run")
@@ -24,6 +28,11 @@ from tpukit.errors import Invalid, Problem, TpukitError
 @click.option("--tag", "tags", multiple=True, metavar="TAG", help="Mark the job; repeatable.")
 @click.option("--detach", is_flag=True, help="Send it and return; `tpu serve` drives it.")
 @click.option("--lose", metavar="SLICE-HOST@STEP", help="Rehearse: kill this host when it reaches this step.")
+@click.option(
+    "--fit/--no-fit",
+    default=None,
+    help="Compile it for its TPUs first, and refuse it if it does not fit (default: your setting fit).",
+)
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 @click.option(
     "--on-interrupt",
@@ -41,6 +50,7 @@ def command(
     tags: tuple[str, ...],
     detach: bool,
     lose: str | None,
+    fit: bool | None,
     dry_run: bool,
     on_interrupt: str,
 ) -> None:
@@ -56,6 +66,7 @@ def command(
       tpu run job.yaml --detach && tpu serve
       tpu run a.yaml b.yaml --detach             both, or neither if one of them is wrong
       tpu run job.yaml --lose 1-0@30             does it survive the loss of a host?
+      tpu run job.yaml --place gke --fit         only if the TPU compiler says that it fits
       tpu run job.yaml --place gke               on the cluster that kubectl would use
       tpu run job.yaml --place tpu-vm            on TPU VMs that are made for it
       tpu run job.yaml --place tpu-vm --on NAME  on a TPU VM that is there
@@ -72,6 +83,8 @@ def command(
                 _check_several(detach or dry_run, on, lose)
                 plans = batch.plans(files, sets, place, tags)
                 for one in plans:
+                    _check_fit(one, fit)
+                for one in plans:
                     if dry_run:
                         submission.describe(submission.inspect(one), details=True)
                     submission.warn(one)
@@ -85,6 +98,7 @@ def command(
             loss = rehearsal.parse(lose, plan.spec.slices, plan.slice.hosts) if lose else None
             _check_loss(lose, detach, place)
             plan = submission.settle(replace(plan, resume=resume))
+            _check_fit(plan, fit)
             if dry_run:
                 submission.describe(submission.inspect(plan), details=True)
                 submission.warn(plan)
@@ -122,6 +136,20 @@ def _check_several(detached: bool, on: str, lose: str | None) -> None:
             problems.append(Problem(option, "is for one job", "send the jobs one by one"))
     if problems:
         raise Invalid(problems)
+
+
+def _check_fit(plan: Plan, wanted: bool | None) -> None:
+    """Refuse a job that the TPU compiler refuses, with its report, where the option or the setting asks for that."""
+    if not (plan.settings.fit if wanted is None else wanted):
+        return
+    from tpukit.cli import fit, fit_table
+
+    report = fit.of(plan)
+    for line in fit_table.lines(report):
+        click.echo(line, err=True)
+    if not report.can_run:
+        what = f"{plan.spec.name} {report.verdict} on {plan.spec.slices} x {plan.slice.name}"
+        raise Invalid(Problem("--fit", what, "change it as the report says, or pass --no-fit"))
 
 
 def _check_loss(lose: str | None, detach: bool, place: str) -> None:

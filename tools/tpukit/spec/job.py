@@ -269,6 +269,13 @@ class JobSpec(Model):
         Flag(), "Whether the program runs as root, on GKE. Its team must allow that.", True, default=False
     )
 
+    fit: str | None = field(
+        TEXT,
+        "Function that gives `tpu fit` the step and its abstract arguments, where the program cannot be run up to it.",
+        "train.py:step_for_fit",
+        default=None,
+    )
+
     @classmethod
     def raw_fields(cls, value: Any) -> Mapping[str, Any]:
         raw = super().raw_fields(value)
@@ -298,5 +305,5 @@ class JobSpec(Model):
 
     @property
     def digest(self) -> str:
-        """Of what was asked for: where the code lay on this machine is no part of it."""
-        return digest({key: value for key, value in self.to_json().items() if key != "code"})
+        """Digest of the request. Where the code lay on this machine and what `tpu fit` reads are no part of it."""
+        return digest({key: value for key, value in self.to_json().items() if key not in ("code", "fit")})

@@ -142,6 +142,9 @@ class Settings(Model):
         "1AbC-dEf_2gHiJkLmNoPqRsTuVwXyZ",
         default=None,
     )
+    fit: bool = field(
+        Flag(), "Whether `tpu run` compiles a job first, and refuses one that does not fit.", True, default=False
+    )
     aliases: dict[str, str] = field(
         Named(Text(KEY, _free), _SETTING),
         "Short names for settings of programs, beside the built-in ones.",
