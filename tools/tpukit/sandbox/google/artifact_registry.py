@@ -49,7 +49,7 @@ def _create(cloud: Cloud, call: Call) -> Started:
         raise GUESS.exists("the repository already exists")
     stamps = {"createTime": cloud.stamp(), "updateTime": cloud.stamp()}
     given = {field: value for field, value in call.body.items() if field not in _OUTPUT}
-    made = {"mode": "STANDARD_REPOSITORY", **given, "name": full, **stamps, "sizeBytes": "0"}
+    made: Doc = {"mode": "STANDARD_REPOSITORY", **given, "name": full, **stamps, "sizeBytes": "0"}
     made |= {"satisfiesPzi": True, "vulnerabilityScanningConfig": _scanning(call, made)}
     cloud.state.put("repository", full, made)
     response = longrunning.message("google.devtools.artifactregistry.v1.Repository", made)
