@@ -65,10 +65,10 @@ $(CHECKOV): tools/checkov.txt tools/newest-python
 # built here is a failure with a sentence, never a skip.
 e2e: $(READY) $(CHECKOV) ## Everything that needs Terraform, Go and kubectl
 	@$(BIN)/python tools/provider/build.py --with-clis & provider=$$!; \
-	$(BIN)/python tests/transformers_environment.py & transformers=$$!; \
-	$(BIN)/python tests/browser.py & browser=$$!; \
-	$(BIN)/python tests/fit_environment.py & fit=$$!; \
-	$(BIN)/python -m tpukit.sandbox.binaries; sandbox=$$?; \
+	$(BIN)/python tests/support/transformers_environment.py & transformers=$$!; \
+	$(BIN)/python tests/support/browser.py & browser=$$!; \
+	$(BIN)/python tests/support/fit_environment.py & fit=$$!; \
+	$(BIN)/python -m tpubox.box.binaries; sandbox=$$?; \
 	wait $$transformers && wait $$browser && wait $$fit && wait $$provider && exit $$sandbox
 	$(WITH_CHECKOV) $(BIN)/python -m pytest -n 3 --dist=loadfile --no-loadscope-reorder tests/cluster
 

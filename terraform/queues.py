@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Any
 
 from tpukit import catalogue
-from tpukit.infra import outputs, queues
-from tpukit.render import PoolKind
-from tpukit.render.node_labels import whole_reservation
+from tpukit.cluster import outputs, queues
+from tpukit.jobs.render import PoolKind
+from tpukit.jobs.render.node_labels import whole_reservation
 
 
 def files(

@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tpukit.sandbox import kept_answers
-from waiting import PATIENCE
+from support.waiting import PATIENCE
+from tpubox.box import answer_log as kept_answers
 
 pytest.register_assert_rewrite(
     "store_home", "store_documents_suite", "store_leases_suite", "place_suite", "manager_suite", "manager_kills_suite"
@@ -38,7 +38,7 @@ settings.load_profile("steady")
 def check_answers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], None]]:
     """What the emulators of Google's APIs answer, here and in sandboxes, is held against Google's own documents: after
     each test, and when the last sandbox is gone."""
-    from google_answers import check
+    from support.google_answers import check
 
     file = tmp_path_factory.mktemp("answers") / "answers.jsonl"
     with pytest.MonkeyPatch.context() as patch:

@@ -19,13 +19,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from box import TEAM, V4_16, ZONE, Box, Doc, sandbox, until
-from person import Person
-from tpukit import history, pods
-from tpukit.reasons import State
-from tpukit.records import JOBS, Job
-from tpukit.sandbox.agent import of_slice
-from tpukit.store.sqlite import SqliteStore
+from support.box import TEAM, V4_16, ZONE, Box, Doc, sandbox, until
+from support.person import Person
+from tpubox.kubelet import of_slice
+from tpukit.jobs import history
+from tpukit.jobs.reasons import State
+from tpukit.jobs.records import JOBS, Job
+from tpukit.kernel.store.sqlite import SqliteStore
+from tpukit.places.local import processes as pods
 
 KINDS = ("allgather", "device_put", "psum", "orbax", "input_wait")
 PROGRAM = Path(__file__).resolve().parent / "fixtures" / "loss_programs"

@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "examples" / "04-activations"))
 import make_tiny
 
-import transformers_environment
+from support import transformers_environment
 from tpukit.fleet import streams
 
 SCRIPT = Path(__file__).with_name("activation_passes.py")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 
-from tpukit import catalogue, plan, render, spec
+from tpukit import catalogue
+from tpukit.jobs import plan, render, spec
 
 JOB = """\
 name: bench

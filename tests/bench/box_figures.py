@@ -7,9 +7,9 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from tpukit import pods
-from tpukit.sandbox import components
-from tpukit.sandbox.folder import Folder
+from tpubox.box import components
+from tpubox.box.folder import Folder
+from tpukit.places.local import processes as pods
 
 GIB = 2**30
 

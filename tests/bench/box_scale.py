@@ -12,13 +12,13 @@ import box_figures
 from rows import Row, below, counted
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from box import ZONE, Box, sandbox
-from crowd import LOOK_SECONDS, is_open
-from provisioned import PROJECT, make_cluster
-from tpukit.sandbox.kwok_pools import LABEL
-from tpukit.sandbox.tpu_vms.hypervisor import SIMULATED
-from unit.google_world import pool
-from waiting import until
+from support.box import ZONE, Box, sandbox
+from support.crowd import LOOK_SECONDS, is_open
+from support.google_world import pool
+from support.provisioned import PROJECT, make_cluster
+from support.waiting import until
+from tpubox.pools.kwok_pools import LABEL
+from tpubox.tpu_vms.hypervisor import SIMULATED
 
 POOLS, HOSTS = 500, 4
 VMS = 1000

@@ -14,13 +14,12 @@ from pathlib import Path
 from rows import Row, at_least, at_most, counted
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-import drill_corpus
-from drill_corpus import Outcome
+from support import drill_corpus, drill_world
+from support.drill_corpus import Outcome
 from tpukit.drill import judging, offsets
 from tpukit.drill.judging import judge
 from tpukit.drill.trace import Report
 from tpukit.drill.verdicts import Word
-from unit import drill_world
 
 SEEDS = (0, 1, 2)
 CAUSES_LEAST = 40

@@ -24,10 +24,10 @@ from rows import Row, below, longer_by
 from running_jobs import Size
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from tpukit.plan import ClusterName, Plan
-from tpukit.records import JOBS
-from tpukit.sandbox.folder import read
-from tpukit.store.sqlite import SqliteStore
+from tpubox.box.folder import read
+from tpukit.jobs.plan import ClusterName, Plan
+from tpukit.jobs.records import JOBS
+from tpukit.kernel.store.sqlite import SqliteStore
 
 FULL = Size(200, "v4-512")
 NAME = "driving"

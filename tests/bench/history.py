@@ -49,8 +49,8 @@ def _fill(home: Path, model: str) -> None:
     """Copies of that job, all but the newest few ended long ago, and of what it left on disk."""
     from msgspec.structs import replace
 
-    from tpukit.records import JOBS as KIND
-    from tpukit.store.sqlite import SqliteStore
+    from tpukit.jobs.records import JOBS as KIND
+    from tpukit.kernel.store.sqlite import SqliteStore
 
     store = SqliteStore(home / "state" / "store.db")
     job = store.get(KIND, model).value
@@ -96,8 +96,8 @@ def _start(tpu: str, env: Mapping[str, str], cwd: Path) -> Took:
 
 
 def until_ready(port: int) -> None:
-    from tpukit.errors import Transient
-    from tpukit.serve import http
+    from tpukit.core.errors import Transient
+    from tpukit.kernel import http
 
     due = time.monotonic() + _PATIENCE
     while True:

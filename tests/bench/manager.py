@@ -64,14 +64,14 @@ def _nodes(zone: str) -> list[dict[str, Any]]:
 
 def _fill(home: Path) -> None:
     """TPU VMs of a group, each with its last job, and one person with many windows."""
-    from tpukit import plan
-    from tpukit.manager import inventory, users, windows
-    from tpukit.manager.inventory import Vm
-    from tpukit.reasons import State
-    from tpukit.records import JOBS as KIND
-    from tpukit.records import Job
-    from tpukit.spec import JobSpec, Settings
-    from tpukit.store.sqlite import SqliteStore
+    from tpukit.jobs import plan
+    from tpukit.jobs.reasons import State
+    from tpukit.jobs.records import JOBS as KIND
+    from tpukit.jobs.records import Job
+    from tpukit.jobs.spec import JobSpec, Settings
+    from tpukit.kernel.store.sqlite import SqliteStore
+    from tpukit.sharing import inventory, users, windows
+    from tpukit.sharing.inventory import Vm
 
     (home / "state").mkdir()
     store = SqliteStore(home / "state" / "store.db")

@@ -13,9 +13,8 @@ from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from tpukit.errors import NotFound
-from tpukit.kube import Cluster
-from tpukit.sandbox import (
+from support.waiting import until
+from tpubox.box import (
     addon_processes,
     binaries,
     cloud_components,
@@ -25,7 +24,8 @@ from tpukit.sandbox import (
     installing,
     memory_limits,
 )
-from waiting import until
+from tpukit.core.errors import NotFound
+from tpukit.kube import Cluster
 
 ADDONS = "--addons"
 

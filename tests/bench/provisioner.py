@@ -23,8 +23,8 @@ from pathlib import Path
 from rows import Row, at_most, below, counted
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from box import sandbox
-from provisioned import POOLS, Provisioned, jobset, stop
+from support.box import sandbox
+from support.provisioned import POOLS, Provisioned, jobset, stop
 from tpukit.provisioner import pool_names
 
 JOBSETS = int(os.environ.get("JOBSETS", "500"))

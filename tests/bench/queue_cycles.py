@@ -20,12 +20,12 @@ PATIENCE = 240.0
 
 
 def tpukit(folder: Path, number: int, jobs: int, barrier: Any) -> int:
-    from tpukit.queue import claims
-    from tpukit.queue.client import Client
-    from tpukit.queue.decide import Outcome
-    from tpukit.reasons import Reason
-    from tpukit.store.process import this_process
-    from tpukit.store.sqlite import SqliteStore
+    from tpukit.code_queue import claims
+    from tpukit.code_queue.client import Client
+    from tpukit.code_queue.decide import Outcome
+    from tpukit.jobs.reasons import Reason
+    from tpukit.kernel.store.process import this_process
+    from tpukit.kernel.store.sqlite import SqliteStore
 
     store = SqliteStore(folder / "store.db")
     client, holder, dice = Client(store), this_process(), random.Random(number)

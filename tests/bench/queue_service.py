@@ -16,10 +16,10 @@ from measure import milliseconds
 from rows import Row
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from firestore_emulator import PROJECT, emulator
+from support.firestore_emulator import PROJECT, emulator
 from tpukit.cli.queue import MATRIX
-from tpukit.queue.client import Client
-from tpukit.store.home import open_store
+from tpukit.code_queue.client import Client
+from tpukit.kernel.store.home import open_store
 
 JOBS = 31
 RESULTS = 5

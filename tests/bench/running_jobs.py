@@ -18,18 +18,19 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-import crowd
-from tpukit import catalogue, plan, render
-from tpukit.clock import SystemClock
+from support import crowd
+from tpubox.box import components
+from tpubox.box.folder import Folder
+from tpukit import catalogue
+from tpukit.core.clock import SystemClock
+from tpukit.jobs import plan, render
+from tpukit.jobs.plan import ClusterName, Plan
+from tpukit.jobs.records import JOBS, Attempt, Job
+from tpukit.jobs.spec import JobSpec, Settings
+from tpukit.kernel.store import Store
 from tpukit.kube import KINDS, Cluster
 from tpukit.places.base import Handle
 from tpukit.places.gke import GkePlace
-from tpukit.plan import ClusterName, Plan
-from tpukit.records import JOBS, Attempt, Job
-from tpukit.sandbox import components
-from tpukit.sandbox.folder import Folder
-from tpukit.spec import JobSpec, Settings
-from tpukit.store import Store
 
 Doc = dict[str, Any]
 TEAMS = ("team-0", "team-1", "team-2", "team-3")

@@ -16,9 +16,9 @@ from measure import Pairs, Took, command, environment, in_turn, milliseconds, wa
 from rows import Row, as_long, least
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-import crowd
+from support import crowd
+from tpubox.box import folder
 from tpukit.kube import Cluster
-from tpukit.sandbox import folder
 
 NAME = "bench"
 STARTS = int(os.environ.get("STARTS", "3"))

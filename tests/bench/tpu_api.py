@@ -15,8 +15,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 class TpuApi:
     def __init__(self, folder: Path, project: str, nodes: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
         """`nodes`: by zone, as Google lists them."""
-        from tpukit.sandbox.google.emulator_settings import EVERY_API, Settings
-        from tpukit.sandbox.google.server import Emulator
+        from tpubox.google.wire.server import Emulator
+        from tpubox.google.wire.settings import EVERY_API, Settings
 
         self.lists = 0
         self._emulator = Emulator(folder, Settings(projects=(project,), enabled=EVERY_API, arrival_seconds=0.0))

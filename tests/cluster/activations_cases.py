@@ -21,13 +21,13 @@ from urllib.parse import quote
 import numpy as np
 import pytest
 
-import transformers_environment
 from cluster.test_fleet import BUCKET, ZONES, Fleet, gate, ids, strike, vms  # noqa: F401  # fixtures
 from conftest import processes_of
 from journeys.activations_cases import EXAMPLE, HOOKS, example, extracted  # noqa: F401  # a fixture
+from support import transformers_environment
+from support.tpu_vm_world import OPENER, TpuVms
+from support.waiting import PATIENCE, until
 from tpukit.fleet import streams
-from unit.tpu_vm_world import OPENER, TpuVms
-from waiting import PATIENCE, until
 
 TESTS = Path(__file__).resolve().parents[1]
 MODEL = f"gs://{BUCKET}/models/tiny"
@@ -83,7 +83,7 @@ def test_every_hook_of_every_layer_is_what_transformers_computes(example, refere
     tokens = [draw.randint(0, 256, length).tolist() for length in (2, 30, 61)]
     (tmp_path / "tokens.json").write_text(json.dumps(tokens))
     words = [str(tmp_path / "model"), str(tmp_path / "tokens.json"), str(tmp_path / "reference"), dtype]
-    ran([reference, str(TESTS / "transformers_reference.py"), *words])
+    ran([reference, str(TESTS / "support" / "transformers_reference.py"), *words])
     theirs = example.tensors.mapped(tmp_path / "reference")
     options = {"model": str(tmp_path / "model"), "hooks": HOOKS, "dtype": dtype, "compute": dtype}
     ours = extracted(example, tmp_path, [{"tokens": one} for one in tokens], **options)

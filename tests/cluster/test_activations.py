@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-import own_process
+from support import own_process
 
 
 @pytest.mark.jax

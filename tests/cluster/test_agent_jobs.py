@@ -21,17 +21,17 @@ from typing import Any
 
 import pytest
 
-from box import ENDLESS_FIRST, ROOT, STEPS, TEAM, V4_16, Box, sandbox, until
-from firestore_emulator import PROJECT, emulator
-from ports import free_port
+from support.box import ENDLESS_FIRST, ROOT, STEPS, TEAM, V4_16, Box, sandbox, until
+from support.firestore_emulator import PROJECT, emulator
+from support.ports import free_port
+from support.waiting import PATIENCE
+from tpubox.kubelet import Pool
 from tpukit.cli.queue import DEVICES, MATRIX
-from tpukit.queue import manifest
-from tpukit.queue.client import Client
-from tpukit.queue.records import ENDED
-from tpukit.sandbox.agent import Pool
-from tpukit.spec import Settings
-from tpukit.store.home import open_store
-from waiting import PATIENCE
+from tpukit.code_queue import manifest
+from tpukit.code_queue.client import Client
+from tpukit.code_queue.records import ENDED
+from tpukit.jobs.spec import Settings
+from tpukit.kernel.store.home import open_store
 
 HELLO = (ROOT / "examples" / "01-hello-tpu" / "hello.py").read_text()
 CONFINED = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from box import ZONE, Box, sandbox, until
-from tpukit import pods
+from support.box import ZONE, Box, sandbox, until
+from tpukit.places.local import processes as pods
 
 PROJECT = "projects/tpu-project"
 SUSPENDED = 50.0

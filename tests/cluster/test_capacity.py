@@ -7,11 +7,12 @@ from collections.abc import Iterator
 import pytest
 import yaml
 
-from box import SETTINGS, TEAM, V4_16, ZONE, Box, Doc, sandbox, until
-from tpukit import catalogue, render
-from tpukit.plan import Plan
-from tpukit.render import PoolKind
-from tpukit.sandbox.agent import Pool, of_slice
+from support.box import SETTINGS, TEAM, V4_16, ZONE, Box, Doc, sandbox, until
+from tpubox.kubelet import Pool, of_slice
+from tpukit import catalogue
+from tpukit.jobs import render
+from tpukit.jobs.plan import Plan
+from tpukit.jobs.render import PoolKind
 
 V6E_16 = catalogue.find("v6e-16")
 FLEX = {

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from waiting import PATIENCE, alive, until
+from support.waiting import PATIENCE, alive, until
 
 ROOT = Path(__file__).resolve().parents[2]
 WORDS = {
@@ -257,8 +257,8 @@ def test_state_that_somebody_locked_is_a_conflict_with_the_way_to_unlock(here):
     terraform = ["terraform", f"-chdir={here.copy}", "plan", "-lock-timeout=0s"]
     held = subprocess.run(terraform, env=here.env, capture_output=True, text=True, input="x\n" * 20)
     here.let_go()
-    from tpukit.errors import Conflict
-    from tpukit.infra import diagnosis
+    from tpukit.cluster import diagnosis
+    from tpukit.core.errors import Conflict
 
     assert isinstance(diagnosis.failure("terraform", held.stderr, "plan"), Conflict)
     assert "force-unlock" in str(diagnosis.failure("terraform", held.stderr, "plan"))

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from tpukit import resources
-from tpukit.infra.calls import calls
-from tpukit.infra.spec import ClusterSpec
+from tpukit.cluster.calls import calls
+from tpukit.cluster.spec import ClusterSpec
+from tpukit.core import resources
 
 ROOT = Path(__file__).resolve().parents[2]
 SPEC = {
@@ -47,8 +47,8 @@ SPECS = {
 PROGRAM = """\
 import json, sys
 from {library} import App
-from tpukit.infra import cdk
-from tpukit.infra.spec import ClusterSpec
+from tpukit.cluster import cdk
+from tpukit.cluster.spec import ClusterSpec
 
 app = App(outdir=sys.argv[1])
 cdk.TrainingStack(app, "training", ClusterSpec.from_json(json.loads(sys.argv[2])))

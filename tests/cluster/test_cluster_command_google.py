@@ -19,10 +19,10 @@ from pathlib import Path
 
 import pytest
 
-from quick_provider import quicken
-from tpukit.sandbox.google import stock_and_quota
-from tpukit.sandbox.google.emulator_settings import EVERY_API, Settings
-from tpukit.sandbox.google.server import Emulator
+from support.quick_provider import quicken
+from tpubox.google.compute import stock_and_quota
+from tpubox.google.wire.server import Emulator
+from tpubox.google.wire.settings import EVERY_API, Settings
 
 ROOT = Path(__file__).resolve().parents[2]
 FIXTURES = ROOT / "tests" / "fixtures" / "cluster"

@@ -20,18 +20,18 @@ from typing import Any
 
 import pytest
 
-import role_sets
-import training_account
-from quick_provider import quicken
-from role_sets import RoleSets
-from tpukit.clock import SystemClock
+from support import role_sets, training_account
+from support.quick_provider import quicken
+from support.role_sets import RoleSets
+from support.training_account import Training
+from support.waiting import until
+from tpubox.google.artifacts import image_pulls
+from tpubox.google.artifacts import repositories as artifact_registry
+from tpubox.google.wire.server import Emulator
+from tpubox.google.wire.settings import Settings
+from tpukit.cluster import bootstrap, team_account
+from tpukit.core.clock import SystemClock
 from tpukit.host.scalars import Scalars
-from tpukit.infra import bootstrap, team_account
-from tpukit.sandbox.google import artifact_registry, image_pulls
-from tpukit.sandbox.google.emulator_settings import Settings
-from tpukit.sandbox.google.server import Emulator
-from training_account import Training
-from waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
 CLUSTER = """\

@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from browser import browsing
-from tpukit.sandbox.google.api import Answer, Request
-from tpukit.sandbox.google.emulator_settings import EVERY_API, Settings
-from tpukit.sandbox.google.server import Emulator
-from waiting import until
+from support.browser import browsing
+from support.waiting import until
+from tpubox.google.wire.api import Answer, Request
+from tpubox.google.wire.server import Emulator
+from tpubox.google.wire.settings import EVERY_API, Settings
 
 SECRET = "weights-of-ada"
 BUCKETS = "storage/v1/b?project=tpu-project"

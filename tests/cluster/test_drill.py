@@ -8,8 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import compiling
-from box import ROOT
+from support import compiling
+from support.box import ROOT
 
 LOSSES = ("kill-1-0", "term", "save-half", "corrupt-newest")
 CHANGES = (

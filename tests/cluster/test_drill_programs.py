@@ -7,7 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
-from drill_corpus import AT_ONCE, Outcome, Program, drill, table
+from support.drill_corpus import AT_ONCE, Outcome, Program, drill, table
 
 SEED = 1
 """One of the three of `make bench ONLY=drill`."""

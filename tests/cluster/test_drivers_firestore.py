@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from firestore_emulator import PROJECT, Emulator, emulator
 from journeys.autonomous import AutonomousPlace
 from journeys.world import World
-from tpukit.control import leases
-from tpukit.errors import Transient
-from tpukit.reasons import MEANINGS, Budget
-from tpukit.store import Store
-from tpukit.store.home import open_store
+from support.firestore_emulator import PROJECT, Emulator, emulator
+from tpukit.core.errors import Transient
+from tpukit.jobs.reasons import MEANINGS, Budget
+from tpukit.kernel import leases
+from tpukit.kernel.store import Store
+from tpukit.kernel.store.home import open_store
 
 LEASE_SECONDS = 1.0
 """The server's clock decides, and that is a real one here."""

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from quick_provider import quicken
-from tpukit.sandbox.google.emulator_settings import EVERY_API, Hooks, Pool, Settings
-from tpukit.sandbox.google.server import Emulator
-from waiting import until
+from support.quick_provider import quicken
+from support.waiting import until
+from tpubox.google.wire.server import Emulator
+from tpubox.google.wire.settings import EVERY_API, Hooks, Pool, Settings
 
 ROOT = Path(__file__).resolve().parents[2]
 ASKED = {

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from tpukit.sandbox.google import stock_and_quota
-from tpukit.sandbox.google.api_faults import Fault
-from tpukit.sandbox.google.emulator_settings import EVERY_API, Hooks, Pool, Settings
-from tpukit.sandbox.google.server import Emulator
-from waiting import until
+from support.waiting import until
+from tpubox.google.compute import stock_and_quota
+from tpubox.google.wire.faults import Fault
+from tpubox.google.wire.server import Emulator
+from tpubox.google.wire.settings import EVERY_API, Hooks, Pool, Settings
 
 ROOT = Path(__file__).resolve().parents[2]
 POOLS = r"POST .*/nodePools$"

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from cluster.test_emulator_terraform import Environment
-from tpukit.sandbox.google.emulator_settings import EVERY_API, Settings
-from tpukit.sandbox.google.server import Emulator
+from tpubox.google.wire.server import Emulator
+from tpubox.google.wire.settings import EVERY_API, Settings
 
 # Where there are no n1 machines, the TPU slice there, and where its CPU nodes are.
 ZONES = {

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from box import ROOT
+from support.box import ROOT
 
 EXAMPLE = ROOT / "examples" / "06-your-own"
 ROW = re.compile(r"^\| `(step\d)\.py` \|[^|]*\| ([^|]+) \| ([^|]+) \| ([^|]+) \|$", re.MULTILINE)

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from cluster.test_emulator_terraform import ASKED, ROOT, Environment
-from tpukit.infra import outputs
-from tpukit.sandbox.google.emulator_settings import Settings, number_of
-from tpukit.sandbox.google.server import Emulator
-from tpukit.spec.settings import Settings as PersonSettings
+from tpubox.google.wire.server import Emulator
+from tpubox.google.wire.settings import Settings, number_of
+from tpukit.cluster import outputs
+from tpukit.jobs.spec.settings import Settings as PersonSettings
 
 PROJECT, HOST, REGION = "tpu-project", "host-project", "us-central2"
 SUBNET = "regions/us-central2/subnetworks/tpu-subnet"

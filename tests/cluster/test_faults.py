@@ -17,11 +17,11 @@ from typing import Any
 
 import pytest
 
-from box import ENDLESS_FIRST, SETTINGS, TEAM, Box, Doc, sandbox, until
-from tpukit import pods
-from tpukit.errors import TpukitError
-from tpukit.plan import Plan
-from tpukit.sandbox import fault_commands
+from support.box import ENDLESS_FIRST, SETTINGS, TEAM, Box, Doc, sandbox, until
+from tpubox.box import fault_commands
+from tpukit.core.errors import TpukitError
+from tpukit.jobs.plan import Plan
+from tpukit.places.local import processes as pods
 
 PROJECT = "projects/tpu-project"
 REGION = f"{PROJECT}/locations/us-central2"

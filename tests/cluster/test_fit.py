@@ -13,13 +13,14 @@ from typing import Any
 import pytest
 import yaml
 
-import fit_environment
 from conftest import processes_of
-from tpukit import paths, plan
+from support import fit_environment
+from tpukit.core import paths
 from tpukit.drill import pricing
 from tpukit.fit import check
 from tpukit.fit.check import Report
-from tpukit.spec import JobSpec, Settings
+from tpukit.jobs import plan
+from tpukit.jobs.spec import JobSpec, Settings
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "tests" / "fixtures" / "fit"

@@ -21,10 +21,10 @@ from typing import Any
 
 import pytest
 
+from support.tpu_vm_world import PROJECT, TpuVms
+from support.waiting import PATIENCE, until
+from tpubox.google.wire.settings import number_of
 from tpukit.fleet import streams
-from tpukit.sandbox.google.emulator_settings import number_of
-from unit.tpu_vm_world import PROJECT, TpuVms
-from waiting import PATIENCE, until
 
 ROOT = Path(__file__).resolve().parents[2]
 ZONES = "us-central1-a,us-central1-b"

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from tpukit.infra import local_terraform
-from tpukit.sandbox.google.emulator_settings import Settings
-from tpukit.sandbox.google.server import Emulator
-from waiting import PATIENCE
+from support.waiting import PATIENCE
+from tpubox.google.wire.server import Emulator
+from tpubox.google.wire.settings import Settings
+from tpukit.cluster import local_terraform
 
 PROJECT, ZONE, REGION = "tpu-project", "us-central2-b", "us-central2"
 

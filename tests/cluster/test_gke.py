@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-import compiling
-from box import ROOT, STEPS, TEAM, Box, sandbox, until
-from person import Person
-from tpukit import pods
-from waiting import PATIENCE
+from support import compiling
+from support.box import ROOT, STEPS, TEAM, Box, sandbox, until
+from support.person import Person
+from support.waiting import PATIENCE
+from tpukit.places.local import processes as pods
 
 DRILLED = ROOT / "tests" / "fixtures" / "drill_programs"
 RIGHT_LOSSES = ("preempt", "corrupt-newest")

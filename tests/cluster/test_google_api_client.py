@@ -15,9 +15,9 @@ from google.oauth2.credentials import Credentials
 from googleapiclient.discovery import build
 from googleapiclient.errors import HttpError
 
-from tpukit.sandbox.google.emulator_settings import EVERY_API, Hooks, Log, Settings
-from tpukit.sandbox.google.server import Emulator
-from waiting import until
+from support.waiting import until
+from tpubox.google.wire.server import Emulator
+from tpubox.google.wire.settings import EVERY_API, Hooks, Log, Settings
 
 PROJECT = "tpu-project"
 PARENT = f"projects/{PROJECT}"

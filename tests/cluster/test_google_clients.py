@@ -14,10 +14,10 @@ from google.iam.v1 import iam_policy_pb2
 from google.oauth2.credentials import Credentials
 from google.protobuf.field_mask_pb2 import FieldMask
 
-from tpukit.sandbox.google import stock_and_quota
-from tpukit.sandbox.google.emulator_settings import EVERY_API, Settings
-from tpukit.sandbox.google.server import Emulator
-from waiting import PATIENCE, until
+from support.waiting import PATIENCE, until
+from tpubox.google.compute import stock_and_quota
+from tpubox.google.wire.server import Emulator
+from tpubox.google.wire.settings import EVERY_API, Settings
 
 PROJECT = "tpu-project"
 ZONE = f"projects/{PROJECT}/locations/us-central2-b"

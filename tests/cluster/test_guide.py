@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from box import ROOT, Box, sandbox, until
-from quick_provider import quicken
-from tpukit.errors import Transient
+from support.box import ROOT, Box, sandbox, until
+from support.quick_provider import quicken
+from tpukit.core.errors import Transient
 
 PROJECT, NAMESPACE, OWN_NAMESPACE = "my-project-1", "tpu-training", "mine"
 

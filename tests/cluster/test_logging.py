@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from box import TEAM, ZONE, Box, sandbox, until
-from person import Person
+from support.box import TEAM, ZONE, Box, sandbox, until
+from support.person import Person
+from tpukit.jobs.plan import Plan
+from tpukit.jobs.reasons import Reason
 from tpukit.places.gke.capacity import shortage
 from tpukit.places.gke.cloud_logging import Printed, Wanted, Where, host_of, read
 from tpukit.places.gke.logging_api import ENDPOINT, TOKEN
-from tpukit.plan import Plan
-from tpukit.reasons import Reason
 
 LINES = 1200  # more than a page has
 PRINTS = """

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from manager_desk import Typing, type_every_line
-from unit.tpu_vm_world import NODES, PROJECT, TpuVms
+from support.manager_desk import Typing, type_every_line
+from support.tpu_vm_world import NODES, PROJECT, TpuVms
 
 
 def test_every_short_command_line_runs_in_the_sandbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

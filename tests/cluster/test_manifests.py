@@ -11,8 +11,8 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from tpukit import resources
-from tpukit.render import template
+from tpukit.core import resources
+from tpukit.jobs.render import template
 
 HERE = Path(__file__).parent
 KUBECTL = "https://kubernetes.io/docs/tasks/tools/ says how to get it"
@@ -177,7 +177,7 @@ def test_queue_is_made_of_documents_that_kubernetes_knows_and_runs_commands_that
 
     from tpukit.cli import command
     from tpukit.cli.queue import PORT
-    from tpukit.serve import http
+    from tpukit.kernel import http
 
     documents = template.parse(kubectl("kustomize", QUEUE))
     for document in documents:

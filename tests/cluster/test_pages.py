@@ -14,14 +14,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-import terminal
 from cluster.test_fleet import PROGRAM, add_bucket
-from firestore_emulator import emulator
-from page_commands import ROOT, blocks, commands
-from tpukit import pods
-from unit.test_docs_python import TRAINING
-from unit.tpu_vm_world import PROJECT, TpuVms
-from waiting import PATIENCE, until
+from support import terminal
+from support.firestore_emulator import emulator
+from support.page_commands import ROOT, blocks, commands
+from support.tpu_vm_world import PROJECT, TpuVms
+from support.waiting import PATIENCE, until
+from tpukit.places.local import processes as pods
+from unit.project.test_docs_python import TRAINING
 
 SLOW = "import time; quick = train_step; train_step = lambda *given: (time.sleep(0.03), quick(*given))[1]\n"
 """A step that takes long enough to be seen."""

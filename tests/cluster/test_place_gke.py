@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from box import SETTINGS, Box, sandbox
-from place_suite import *  # noqa: F403
-from place_suite import Stand
-from tpukit.clock import SystemClock
+from support.box import SETTINGS, Box, sandbox
+from support.place_suite import *  # noqa: F403
+from support.place_suite import Stand
+from tpukit.core.clock import SystemClock
 from tpukit.places.gke import GkePlace
 
 

@@ -17,22 +17,22 @@ import yaml
 from click.testing import CliRunner
 
 import tpukit
+from support.tpu_vm_driving import SENDER, Driving, reasons
+from support.tpu_vm_world import V4_16, TpuVms
+from support.waiting import until
+from tpubox.google.wire.settings import number_of
 from tpukit import cli
 from tpukit.cli import context, vm_doctor
 from tpukit.cli import vms as vm_commands
-from tpukit.errors import Denied, Transient
-from tpukit.manager import inventory
-from tpukit.manager.doctor import Done
-from tpukit.manager.inventory import Vm
+from tpukit.core.errors import Denied, Transient
+from tpukit.jobs.plan import VmTarget
+from tpukit.jobs.reasons import Reason, State
 from tpukit.places import peers
 from tpukit.places.tpu_vm import TpuVmPlace, outcome
 from tpukit.places.verdict import ABORTED
-from tpukit.plan import VmTarget
-from tpukit.reasons import Reason, State
-from tpukit.sandbox.google.emulator_settings import number_of
-from unit.tpu_vm_driving import SENDER, Driving, reasons
-from unit.tpu_vm_world import V4_16, TpuVms
-from waiting import until
+from tpukit.sharing import inventory
+from tpukit.sharing.doctor import Done
+from tpukit.sharing.inventory import Vm
 
 STEPS = 30
 TRAIN = """

@@ -19,11 +19,11 @@ from typing import Any
 import pytest
 
 from cluster.builds import DESTROY, GUIDE, GUIDE_PROVISION, PROVISION, ROOT, Builder, StepFailed
-from patient_cluster import PatientCluster
-from quick_provider import quicken
-from tpukit import pods
-from tpukit.errors import Transient
-from waiting import until
+from support.patient_cluster import PatientCluster
+from support.quick_provider import quicken
+from support.waiting import until
+from tpukit.core.errors import Transient
+from tpukit.places.local import processes as pods
 
 ASKED = {**GUIDE_PROVISION, "_NAMESPACE": "research"}
 NAMES = {

@@ -10,12 +10,13 @@ from collections.abc import Iterator
 import pytest
 import yaml
 
-import role_sets
-from box import ROOT, sandbox, until
-from fault_points import EXIT, POINTS
-from provisioned import NAME, PROJECT, SYSTEM, V4_16, Provisioned, lines, stop
-from role_sets import RoleSets
-from tpukit import catalogue, render
+from support import role_sets
+from support.box import ROOT, sandbox, until
+from support.fault_points import EXIT, POINTS
+from support.provisioned import NAME, PROJECT, SYSTEM, V4_16, Provisioned, lines, stop
+from support.role_sets import RoleSets
+from tpukit import catalogue
+from tpukit.jobs import render
 from tpukit.provisioner.deployment import PERMISSIONS, ROLE
 
 EXAMPLE = (ROOT / "examples" / "03-provisioned" / "README.md").read_text()

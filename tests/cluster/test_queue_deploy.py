@@ -23,21 +23,22 @@ from typing import Any
 import pytest
 from google.oauth2.credentials import Credentials
 
-import role_sets
-from box import ROOT, TEAM, ZONE, Box, sandbox, until
-from firestore_emulator import emulator
-from role_sets import RoleSets
-from tpukit import catalogue, render
-from tpukit.errors import Denied, Transient
-from tpukit.infra import queue_deployment
-from tpukit.queue.client import Client
-from tpukit.queue.decide import Outcome
-from tpukit.queue.records import ENDED, QueuedJob
-from tpukit.queue.results import INLINE, Results
-from tpukit.reasons import Reason
-from tpukit.sandbox import box_environment
-from tpukit.sandbox.agent import Pool, of_slice
-from tpukit.store.home import open_store
+from support import role_sets
+from support.box import ROOT, TEAM, ZONE, Box, sandbox, until
+from support.firestore_emulator import emulator
+from support.role_sets import RoleSets
+from tpubox.box import environment as box_environment
+from tpubox.kubelet import Pool, of_slice
+from tpukit import catalogue
+from tpukit.cluster import queue_deployment
+from tpukit.code_queue.client import Client
+from tpukit.code_queue.decide import Outcome
+from tpukit.code_queue.records import ENDED, QueuedJob
+from tpukit.code_queue.results import INLINE, Results
+from tpukit.core.errors import Denied, Transient
+from tpukit.jobs import render
+from tpukit.jobs.reasons import Reason
+from tpukit.kernel.store.home import open_store
 
 PROJECT, LOCATION, REPOSITORY = "tpu-project", "us-central2", "images"
 SHAPE = catalogue.find("v5e-4")

@@ -16,18 +16,18 @@ from typing import Any
 import pytest
 
 import tpukit
-from firestore_emulator import PROJECT, Emulator, emulator
-from tpukit.clock import SystemClock
-from tpukit.errors import Transient
-from tpukit.queue import claims
-from tpukit.queue.client import Client
-from tpukit.queue.decide import Outcome
-from tpukit.queue.driver import Driver
-from tpukit.queue.records import ENDED, PENDING, TIMES, TPU_JOBS
-from tpukit.reasons import Reason
-from tpukit.store import Holder
-from tpukit.store.home import open_store
-from waiting import until
+from support.firestore_emulator import PROJECT, Emulator, emulator
+from support.waiting import until
+from tpukit.code_queue import claims
+from tpukit.code_queue.client import Client
+from tpukit.code_queue.decide import Outcome
+from tpukit.code_queue.driver import Driver
+from tpukit.code_queue.records import ENDED, PENDING, TIMES, TPU_JOBS
+from tpukit.core.clock import SystemClock
+from tpukit.core.errors import Transient
+from tpukit.jobs.reasons import Reason
+from tpukit.kernel.store import Holder
+from tpukit.kernel.store.home import open_store
 
 ADDRESS = f"firestore://{PROJECT}"
 

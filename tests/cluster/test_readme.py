@@ -24,13 +24,12 @@ import pytest
 import yaml
 from markdown_it import MarkdownIt
 
-import role_sets
-import terminal
-from quick_provider import quicken
-from role_sets import RoleSets
-from terminal import Typed
-from tpukit import pods
-from waiting import until
+from support import role_sets, terminal
+from support.quick_provider import quicken
+from support.role_sets import RoleSets
+from support.terminal import Typed
+from support.waiting import until
+from tpukit.places.local import processes as pods
 
 ROOT = Path(__file__).resolve().parents[2]
 SECTION = "To a real cluster"

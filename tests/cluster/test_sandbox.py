@@ -15,12 +15,13 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from box import until
-from patient_cluster import PatientCluster
-from sandbox_command import *  # noqa: F403 (fixtures)
-from sandbox_command import SETTINGS, Box, completed, condition_of, planned, send
-from tpukit import catalogue, render
-from tpukit.errors import Denied
+from support.box import until
+from support.patient_cluster import PatientCluster
+from support.sandbox_command import *  # noqa: F403 (fixtures)
+from support.sandbox_command import SETTINGS, Box, completed, condition_of, planned, send
+from tpukit import catalogue
+from tpukit.core.errors import Denied
+from tpukit.jobs import render
 
 
 def test_sandbox_without_jobs_is_small(box):

@@ -4,10 +4,10 @@ import shutil
 
 import pytest
 
-from box import until
-from sandbox_command import *  # noqa: F403 (fixtures)
-from sandbox_command import Box, completed, planned, seen, send
-from tpukit.errors import NotFound
+from support.box import until
+from support.sandbox_command import *  # noqa: F403 (fixtures)
+from support.sandbox_command import Box, completed, planned, seen, send
+from tpukit.core.errors import NotFound
 
 
 def test_killed_store_and_api_server_come_back_with_their_state(box, cluster):

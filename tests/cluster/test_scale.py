@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-import crowd
-from box import sandbox, until
+from support import crowd
+from support.box import sandbox, until
 from tpukit.kube import Cluster
 
 Doc = dict[str, Any]

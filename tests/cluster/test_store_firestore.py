@@ -12,21 +12,21 @@ from typing import Any
 
 import pytest
 
-from firestore_emulator import PROJECT, Emulator, emulator
-from manager_kills_suite import *  # noqa: F403
-from manager_suite import *  # noqa: F403
-from store_documents_suite import *  # noqa: F403
-from store_home import *  # noqa: F403
-from store_home import LONG, A, B, add, ids, job, put, texts
-from store_leases_suite import *  # noqa: F403
-from tpukit.errors import Conflict, Invalid, Transient
-from tpukit.reasons import State
-from tpukit.records import ACTIVE, JOBS, Attempt
-from tpukit.store import Event
-from tpukit.store.firestore_calls import CALL_SECONDS
-from tpukit.store.move import move
-from tpukit.store.sqlite import SqliteStore
-from waiting import until
+from support.firestore_emulator import PROJECT, Emulator, emulator
+from support.manager_kills_suite import *  # noqa: F403
+from support.manager_suite import *  # noqa: F403
+from support.store_documents_suite import *  # noqa: F403
+from support.store_home import *  # noqa: F403
+from support.store_home import LONG, A, B, add, ids, job, put, texts
+from support.store_leases_suite import *  # noqa: F403
+from support.waiting import until
+from tpukit.core.errors import Conflict, Invalid, Transient
+from tpukit.jobs.reasons import State
+from tpukit.jobs.records import ACTIVE, JOBS, Attempt
+from tpukit.kernel.store import Event
+from tpukit.kernel.store.firestore_calls import CALL_SECONDS
+from tpukit.kernel.store.move import move
+from tpukit.kernel.store.sqlite import SqliteStore
 
 
 @pytest.fixture(scope="module")

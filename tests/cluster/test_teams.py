@@ -13,13 +13,14 @@ from itertools import count
 
 import pytest
 
-from box import ROOT, V4_16, sandbox, until
-from patient_cluster import PatientCluster
-from tpukit import catalogue, plan, render
-from tpukit.clock import SystemClock
-from tpukit.errors import Denied, Invalid, NotFound, TpukitError
-from tpukit.sandbox.allocatable import allocatable
-from tpukit.spec import JobSpec, Settings
+from support.box import ROOT, V4_16, sandbox, until
+from support.patient_cluster import PatientCluster
+from tpubox.pools.allocatable import allocatable
+from tpukit import catalogue
+from tpukit.core.clock import SystemClock
+from tpukit.core.errors import Denied, Invalid, NotFound, TpukitError
+from tpukit.jobs import plan, render
+from tpukit.jobs.spec import JobSpec, Settings
 from tpukit.teams import queue_rows, registry
 from tpukit.teams.team import request
 

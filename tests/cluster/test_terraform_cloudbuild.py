@@ -16,9 +16,9 @@ import pytest
 import yaml
 
 from cluster.builds import DESTROY, GUIDE, GUIDE_PROVISION, PROVISION, ROOT, Builder, Refused, StepFailed, substituted
-from tpukit.infra import addons, build_checks, substitutions, versions
-from tpukit.sandbox.google.emulator_settings import EVERY_API, Settings
-from tpukit.sandbox.google.server import Emulator
+from tpubox.google.wire.server import Emulator
+from tpubox.google.wire.settings import EVERY_API, Settings
+from tpukit.cluster import addons, build_checks, substitutions, versions
 
 ALLOWED = {"permissions": list(build_checks.PERMISSIONS)}
 MAY = (
@@ -117,7 +117,7 @@ def test_permissions_that_builds_ask_for_are_those_that_are_checked():
 
 
 def test_steps_in_python_need_nothing_installed():
-    argv = [sys.executable, "-S", "-c", "import tpukit.infra.build_step"]
+    argv = [sys.executable, "-S", "-c", "import tpukit.cluster.build_step"]
     done = subprocess.run(argv, env={"PYTHONPATH": str(ROOT / "tools")}, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 

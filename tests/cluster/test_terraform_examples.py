@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from tpukit.sandbox.google.emulator_settings import EVERY_API, Settings
-from tpukit.sandbox.google.server import Emulator
+from tpubox.google.wire.server import Emulator
+from tpubox.google.wire.settings import EVERY_API, Settings
 
 TERRAFORM = Path(__file__).resolve().parents[2] / "terraform"
 EXAMPLES = sorted(folder.name for folder in (TERRAFORM / "examples").iterdir() if folder.is_dir())

@@ -22,10 +22,10 @@ from typing import Any
 import pytest
 
 from cluster.test_emulator_terraform import ASKED, CLUSTER, ROOT, Environment
-from tpukit.sandbox.google.api_faults import Fault
-from tpukit.sandbox.google.emulator_settings import EVERY_API, Settings
-from tpukit.sandbox.google.server import Emulator
-from waiting import until
+from support.waiting import until
+from tpubox.google.wire.faults import Fault
+from tpubox.google.wire.server import Emulator
+from tpubox.google.wire.settings import EVERY_API, Settings
 
 SMALL = {**ASKED, "tpu_type": "v4-8", "num_tpu_pools": 1, "cpu_pool_node_count": 1, "deletion_protection": True}
 QUICK: dict[str, Any] = {"seconds": {"": 0.1}, "enabled": EVERY_API, "arrival_seconds": 0.2}

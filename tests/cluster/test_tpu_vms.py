@@ -14,10 +14,10 @@ from pathlib import Path
 import asyncssh
 import pytest
 
-from tpukit import pods
-from tpukit.sandbox.tpu_vms import network, processes
-from unit.tpu_vm_world import NODES, PROJECT, V4_16, TpuVms
-from waiting import PATIENCE, until
+from support.tpu_vm_world import NODES, PROJECT, V4_16, TpuVms
+from support.waiting import PATIENCE, until
+from tpubox.tpu_vms import network, processes
+from tpukit.places.local import processes as pods
 
 ZONE = "us-central2-b"
 

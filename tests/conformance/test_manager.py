@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from manager_kills_suite import *  # noqa: F403
-from manager_suite import *  # noqa: F403
-from store_home import *  # noqa: F403
+from support.manager_kills_suite import *  # noqa: F403
+from support.manager_suite import *  # noqa: F403
+from support.store_home import *  # noqa: F403
 
 
 @pytest.fixture

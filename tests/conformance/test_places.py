@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from place_suite import *  # noqa: F403
-from place_suite import Stand
-from tpukit.clock import SystemClock
-from tpukit.places.local import LocalPlace
-from tpukit.spec import Settings
+from support.place_suite import *  # noqa: F403
+from support.place_suite import Stand
+from tpukit.core.clock import SystemClock
+from tpukit.jobs.spec import Settings
+from tpukit.places.local.place import LocalPlace
 
 
 @pytest.fixture

@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from place_suite import *  # noqa: F403
-from place_suite import Stand, handle_of
-from tpukit import pods
-from tpukit.clock import SystemClock
-from tpukit.errors import Conflict
+from support.place_suite import *  # noqa: F403
+from support.place_suite import Stand, handle_of
+from support.simulated_tpu_cloud import Hosts, TpuCloud
+from tpukit.core.clock import SystemClock
+from tpukit.core.errors import Conflict
+from tpukit.jobs.reasons import State
+from tpukit.jobs.records import Attempt
+from tpukit.jobs.spec import Settings
 from tpukit.places.base import Handle
+from tpukit.places.local import processes as pods
 from tpukit.places.tpu_vm import TpuVmPlace
-from tpukit.reasons import State
-from tpukit.records import Attempt
-from tpukit.spec import Settings
-from unit.simulated_tpu_cloud import Hosts, TpuCloud
 
 
 @pytest.fixture

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from store_documents_suite import *  # noqa: F403
-from store_home import *  # noqa: F403
-from store_leases_suite import *  # noqa: F403
+from support.store_documents_suite import *  # noqa: F403
+from support.store_home import *  # noqa: F403
+from support.store_leases_suite import *  # noqa: F403
 
 
 @pytest.fixture

@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from journeys.bare_place import BarePlace
-from tpukit.clock import ManualClock
-from tpukit.errors import Conflict, NotYet, TpukitError, Transient
+from tpukit.core.clock import ManualClock
+from tpukit.core.errors import Conflict, NotYet, TpukitError, Transient
+from tpukit.jobs.plan import Plan
+from tpukit.jobs.reasons import MEANINGS, Budget, Reason, State
+from tpukit.jobs.rules import RULES, Action
 from tpukit.places.base import Capabilities, Handle, HostView, Observation
-from tpukit.plan import Plan
-from tpukit.reasons import MEANINGS, Budget, Reason, State
-from tpukit.rules import RULES, Action
 
 ONE_BY_ONE = ("evict", "lose", "preempt", "break", "finish")
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from tpukit.errors import Problem
+from tpukit.core.errors import Problem
+from tpukit.jobs.plan import Plan
 from tpukit.places.base import Claim, FollowUp, Handle, Known, Line, unclaimed
-from tpukit.plan import Plan
 
 
 class BarePlace:

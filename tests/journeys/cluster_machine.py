@@ -12,7 +12,7 @@ from pathlib import Path
 from click.testing import CliRunner
 
 from tpukit.cli import command
-from tpukit.errors import TpukitError
+from tpukit.core.errors import TpukitError
 
 ROOT = Path(__file__).resolve().parents[2]
 FIXTURES = ROOT / "tests" / "fixtures" / "cluster"

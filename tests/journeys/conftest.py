@@ -16,9 +16,9 @@ import pytest
 
 import tpukit
 from journeys import cluster_machine, forked_commands
-from manager_desk import Desk
-from tpukit import pods
-from waiting import PATIENCE, until
+from support.manager_desk import Desk
+from support.waiting import PATIENCE, until
+from tpukit.places.local import processes as pods
 
 FIRST = ("test_pretrain_resume", "test_pretrain_parts")
 

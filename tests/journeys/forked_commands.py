@@ -27,13 +27,20 @@ from pathlib import Path
 
 LOADED = (
     *(
-        "tpukit.jobs.driver",
+        "tpukit.jobs.controller.driver",
         "tpukit.places.by_name",
-        "tpukit.places.local",
-        "tpukit.store.sqlite",
-        "tpukit.spec.settings",
+        "tpukit.places.local.place",
+        "tpukit.kernel.store.sqlite",
+        "tpukit.jobs.spec.settings",
     ),
-    *("tpukit.report.tables", "tpukit.stage", "tpukit.plan", "tpukit.serve", "tpukit.queue", "tpukit.manager"),
+    *(
+        "tpukit.jobs.report.tables",
+        "tpukit.jobs.snapshots",
+        "tpukit.jobs.plan",
+        "tpukit.serve",
+        "tpukit.code_queue",
+        "tpukit.sharing",
+    ),
 )
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-import own_process
-from waiting import PATIENCE
+from support import own_process
+from support.waiting import PATIENCE
 
 
 @pytest.mark.jax

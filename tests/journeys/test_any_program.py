@@ -12,15 +12,16 @@ from typing import Any
 import pytest
 
 from journeys.conftest import Tpu
-from tpukit import plan, pods
-from tpukit.clock import ManualClock, SystemClock
+from support.waiting import PATIENCE, until
+from tpukit.core.clock import ManualClock, SystemClock
+from tpukit.jobs import plan
+from tpukit.jobs.reasons import Reason, State
+from tpukit.jobs.records import Attempt
+from tpukit.jobs.spec import JobSpec, Settings
 from tpukit.places.base import Handle, Observation
-from tpukit.places.local import LocalPlace
+from tpukit.places.local import processes as pods
+from tpukit.places.local.place import LocalPlace
 from tpukit.places.meeting import SECONDS
-from tpukit.reasons import Reason, State
-from tpukit.records import Attempt
-from tpukit.spec import JobSpec, Settings
-from waiting import PATIENCE, until
 
 POLITE = """
 import signal, sys, time
@@ -194,7 +195,7 @@ def test_hosts_that_never_met_are_noticed(home, tmp_path, how, warned):
 
 
 IMPATIENT = (
-    "import sys; from tpukit import report; report.UNSEEN_SECONDS = 0.2; from tpukit.__main__ import main; main()"
+    "import sys; from tpukit.jobs import report; report.UNSEEN_SECONDS = 0.2; from tpukit.__main__ import main; main()"
 )
 """`tpu` that does not wait minutes for a first step."""
 

@@ -13,8 +13,8 @@ import pytest
 
 from journeys.autonomous import AutonomousPlace
 from journeys.world import Killed, World
-from tpukit.reasons import MEANINGS, Budget, Reason, State
-from tpukit.records import Job
+from tpukit.jobs.reasons import MEANINGS, Budget, Reason, State
+from tpukit.jobs.records import Job
 
 RULES = ("pass", "resume", "rerun", "reapply", "pre")
 

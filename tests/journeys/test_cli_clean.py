@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tpukit import stage
-from tpukit.reasons import State
-from tpukit.records import JOBS, Job
-from tpukit.store.sqlite import SqliteStore
+from tpukit.jobs import snapshots as stage
+from tpukit.jobs.reasons import State
+from tpukit.jobs.records import JOBS, Job
+from tpukit.kernel.store.sqlite import SqliteStore
 
 DAY = 86400.0
 

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from waiting import PATIENCE
+from support.waiting import PATIENCE
 
 HEAVY = {
     "kubernetes",

@@ -12,10 +12,10 @@ import time
 
 import pytest
 
-from tpukit.records import JOBS
-from tpukit.store import everything
-from tpukit.store.sqlite import SqliteStore
-from waiting import PATIENCE, until
+from support.waiting import PATIENCE, until
+from tpukit.jobs.records import JOBS
+from tpukit.kernel.store import everything
+from tpukit.kernel.store.sqlite import SqliteStore
 
 WAIT = "while [ ! -e $TPUKIT_WORKDIR/go ]; do sleep 0.02; done"
 NEVER = ("Aborted", "Traceback", "Exception ignored")

@@ -14,11 +14,11 @@ from contextlib import closing
 import pytest
 from msgspec.structs import replace
 
-from tpukit.reasons import State
-from tpukit.records import JOBS, Job
-from tpukit.store import change
-from tpukit.store.sqlite import SqliteStore
-from waiting import PATIENCE, alive, until
+from support.waiting import PATIENCE, alive, until
+from tpukit.jobs.reasons import State
+from tpukit.jobs.records import JOBS, Job
+from tpukit.kernel.store import change
+from tpukit.kernel.store.sqlite import SqliteStore
 
 WAIT = "echo waiting; while [ ! -e $TPUKIT_WORKDIR/go ]; do sleep 0.02; done"
 

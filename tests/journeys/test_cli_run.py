@@ -11,8 +11,8 @@ from contextlib import suppress
 
 import pytest
 
-from cramped import on_small_disk
-from waiting import PATIENCE, alive, until
+from support.cramped import on_small_disk
+from support.waiting import PATIENCE, alive, until
 
 PYTHON = (sys.executable, "-S", "-c")
 RECORD = "env > $TPUKIT_WORKDIR/$TPUKIT_ATTEMPT-$MEGASCALE_SLICE_ID-$TPU_WORKER_ID"

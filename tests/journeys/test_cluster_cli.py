@@ -13,7 +13,7 @@ import sys
 import pytest
 
 from journeys.cluster_machine import POOL, RECORDED, ROOT, RUNS_A_JOB, deletes, shown_plan
-from waiting import alive, until
+from support.waiting import alive, until
 
 
 @pytest.mark.parametrize(

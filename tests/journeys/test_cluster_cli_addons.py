@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from journeys.cluster_machine import PODS
-from tpukit import render
-from tpukit.infra import addons
+from tpukit.cluster import addons
+from tpukit.jobs import render
 from tpukit.teams import quotas, shares
 from tpukit.teams.team import Team
 

@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-import terminal
 from journeys.cluster_machine import ROOT, deletes, shown_plan
+from support import terminal
 
 
 def test_destroy_protected_cluster_is_refused_before_anything_goes(machine):

@@ -15,7 +15,7 @@ import sys
 import pytest
 
 from journeys.cluster_machine import ROOT, shown_plan
-from waiting import until
+from support.waiting import until
 
 SUBNET = "module.network.google_compute_subnetwork.this[0]"
 ROUTER = "module.network.google_compute_router.this[0]"

@@ -12,7 +12,7 @@ import subprocess
 import sys
 
 from journeys.cluster_machine import PLANNED, ROOT
-from tpukit.spec import settings
+from tpukit.jobs.spec import settings
 
 REPOSITORY = "us-central1-docker.pkg.dev/my-project-1/tpu-cluster"
 OUTPUTS = {

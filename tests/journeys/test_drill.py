@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from conftest import processes_of
-from waiting import until
+from support.waiting import until
 
 SLOWER = {"STEP_SECONDS": "0.05"}  # each of its checkpoints is there for a second, and seen on a busy machine as well
 PROGRAMS = Path(__file__).parents[1] / "fixtures" / "drill_programs"

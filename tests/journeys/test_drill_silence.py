@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from journeys.world import SimulatedPlace, Try
-from tpukit import plan
-from tpukit.clock import ManualClock
+from tpukit.core.clock import ManualClock
 from tpukit.drill.losses import Loss
 from tpukit.drill.running import Limits, Run, Runs
 from tpukit.drill.sites import Folders, Host
-from tpukit.reasons import Reason, State
-from tpukit.spec import JobSpec, Settings
-from tpukit.store.sqlite import SqliteStore
+from tpukit.jobs import plan
+from tpukit.jobs.reasons import Reason, State
+from tpukit.jobs.spec import JobSpec, Settings
+from tpukit.kernel.store.sqlite import SqliteStore
 
 SILENCE = 10.0
 

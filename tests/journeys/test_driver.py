@@ -10,13 +10,13 @@ import pytest
 from msgspec.structs import replace
 
 from journeys.world import Try, World
-from tpukit.control.leases import SECONDS
+from tpukit.jobs.reasons import Reason, State
+from tpukit.jobs.records import JOBS, Attempt
+from tpukit.jobs.rules import ATTEMPTS_WITHOUT_PROGRESS
+from tpukit.kernel.leases import SECONDS
+from tpukit.kernel.store import Holder, change
+from tpukit.kernel.store.process import this_process
 from tpukit.places.base import Capabilities
-from tpukit.reasons import Reason, State
-from tpukit.records import JOBS, Attempt
-from tpukit.rules import ATTEMPTS_WITHOUT_PROGRESS
-from tpukit.store import Holder, change
-from tpukit.store.process import this_process
 
 
 @pytest.fixture

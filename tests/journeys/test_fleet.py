@@ -17,8 +17,10 @@ from pathlib import Path
 import pytest
 
 from conftest import processes_of
-from tpukit import pods
-from tpukit.clock import SystemClock
+from support.simulated_tpu_cloud import Hosts, TpuCloud
+from support.tpu_vm_driving import HurriedClock
+from support.waiting import until
+from tpukit.core.clock import SystemClock
 from tpukit.fleet import dataset, driver, progress, records, streams
 from tpukit.fleet.act import Acting
 from tpukit.fleet.driver import Driver
@@ -27,11 +29,9 @@ from tpukit.fleet.ownership import Identity
 from tpukit.fleet.reach import Reach
 from tpukit.fleet.records import Work, Worker
 from tpukit.fleet.verify import verify
-from tpukit.store.process import this_process
-from tpukit.store.sqlite import SqliteStore
-from unit.simulated_tpu_cloud import Hosts, TpuCloud
-from unit.tpu_vm_driving import HurriedClock
-from waiting import until
+from tpukit.kernel.store.process import this_process
+from tpukit.kernel.store.sqlite import SqliteStore
+from tpukit.places.local import processes as pods
 
 FIXTURES = Path(__file__).resolve().parents[1] / "fixtures"
 ZONES = ["us-central1-a", "us-central1-b"]

@@ -7,8 +7,8 @@ import shlex
 
 import pytest
 
-from tpukit.infra import images
-from tpukit.spec import settings
+from tpukit.cluster import images
+from tpukit.jobs.spec import settings
 
 REPOSITORY = "us-central1-docker.pkg.dev/my-project-1/tpu-cluster"
 BUILD = "00000000-0000-4000-8000-000000000001"

@@ -5,16 +5,16 @@ from __future__ import annotations
 import click
 import pytest
 
-from manager_desk import set_up
+from support.manager_desk import set_up
+from support.waiting import until
 from tpukit import cli
 from tpukit.cli import job_stop
-from tpukit.reasons import State
-from unit.test_behaviours import exists
-from waiting import until
+from tpukit.jobs.reasons import State
+from unit.project.test_behaviours import exists
 
 HERE = "journeys/test_impossible_waits.py::test_"
 UNATTENDED = "journeys/test_manager_unattended.py::test_"
-FLEETS = "unit/test_fleet_driving.py::test_"
+FLEETS = "unit/fleet/test_driving.py::test_"
 QUEUES = "journeys/test_queue_view.py::test_"
 UNDRIVEN = f"{HERE}wait_for_a_job_that_nothing_drives_says_how_to_drive_it"
 SHOWN = {
@@ -26,13 +26,13 @@ SHOWN = {
     "job start": "journeys/test_manager_cli.py::test_type_instead_of_a_name_takes_a_free_tpu_and_none_twice",
     "job resume": f"{HERE}job_on_a_tpu_that_is_gone_is_not_waited_for",
     "job rerun": f"{HERE}job_on_a_tpu_that_is_gone_is_not_waited_for",
-    "run": "unit/test_gke_waiting.py::test_why_queue_that_can_never_hold_it_is_no_quota",
-    "vm apply": "unit/test_manager_inventory.py::test_waiting_for_a_tpu_that_has_ended_stops_at_once",
-    "vm reapply": "unit/test_manager_inventory.py::test_waiting_for_a_tpu_that_has_ended_stops_at_once",
-    "vm delete": "unit/test_manager_inventory.py::test_apply_twice_asks_once_and_delete_leaves_neither_tpu_nor_request",
+    "run": "unit/places/gke/test_waiting.py::test_why_queue_that_can_never_hold_it_is_no_quota",
+    "vm apply": "unit/sharing/test_inventory.py::test_waiting_for_a_tpu_that_has_ended_stops_at_once",
+    "vm reapply": "unit/sharing/test_inventory.py::test_waiting_for_a_tpu_that_has_ended_stops_at_once",
+    "vm delete": "unit/sharing/test_inventory.py::test_apply_twice_asks_once_and_delete_leaves_neither_tpu_nor_request",
     "fleet deploy": f"{FLEETS}zone_that_never_has_the_hardware_fails_workers_that_may_not_move_and_says_why",
     "fleet monitor": f"{FLEETS}fleet_without_leave_to_move_waits_in_its_zone_and_says_why",
-    "fleet logs": "unit/test_fleet_logs.py::test_logs_followed_before_the_first_launch_say_what_launches_a_program",
+    "fleet logs": "unit/fleet/test_logs.py::test_logs_followed_before_the_first_launch_say_what_launches_a_program",
     "queue follow": f"{HERE}wait_for_a_queue_that_nothing_serves_says_how_to_serve_it",
     "queue submit": f"{QUEUES}wait_for_a_job_while_nothing_serves_the_queue_says_how_to_serve_it",
     "queue test": f"{HERE}wait_for_a_queue_that_nothing_serves_says_how_to_serve_it",

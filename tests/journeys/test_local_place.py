@@ -16,17 +16,19 @@ from typing import Any
 
 import pytest
 
-from tpukit import plan, pods
-from tpukit.clock import ManualClock, SystemClock
-from tpukit.errors import Invalid
-from tpukit.places import local, peers
+from support.waiting import alive, until
+from tpukit.core.clock import ManualClock, SystemClock
+from tpukit.core.errors import Invalid
+from tpukit.jobs import plan
+from tpukit.jobs.reasons import Reason, State
+from tpukit.jobs.records import Attempt
+from tpukit.jobs.spec import JobSpec, Settings
+from tpukit.places import peers
 from tpukit.places.base import Handle, Known, Observation
-from tpukit.places.local import LocalPlace
+from tpukit.places.local import place as local
+from tpukit.places.local import processes as pods
+from tpukit.places.local.place import LocalPlace
 from tpukit.places.suspects import MINIMUM_AGE
-from tpukit.reasons import Reason, State
-from tpukit.records import Attempt
-from tpukit.spec import JobSpec, Settings
-from waiting import alive, until
 
 
 @pytest.fixture
@@ -376,7 +378,7 @@ for step in range(3):
 def test_host_that_raises_in_the_middle_of_jax_ends_at_once_and_is_named_with_its_words(place, tmp_path):
     """JAX would wait five minutes for its peers, who wait for it, and then abort them all alike."""
     (tmp_path / "train.py").write_text(RAISES)
-    tools = Path(local.__file__).parents[2]
+    tools = Path(local.__file__).parents[3]
     attempt = handle(f"exec {sys.executable} {tmp_path / 'train.py'}", env={"PYTHONPATH": str(tools)})
     place.submit(attempt)
     seen = ended(place, attempt)

@@ -8,12 +8,12 @@ from pathlib import Path
 
 from msgspec.structs import replace as changed
 
-from manager_desk import set_up, type_every_line
-from tpukit import pods
+from support.manager_desk import set_up, type_every_line
 from tpukit.cli import context
-from tpukit.manager import inventory, windows
-from tpukit.reasons import State
-from tpukit.records import JOBS
+from tpukit.jobs.reasons import State
+from tpukit.jobs.records import JOBS
+from tpukit.places.local import processes as pods
+from tpukit.sharing import inventory, windows
 
 
 def test_every_short_command_line_runs(desk):

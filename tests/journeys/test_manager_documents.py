@@ -6,13 +6,13 @@ import json
 
 import pytest
 
-from manager_desk import set_up
+from support.manager_desk import set_up
 from tpukit.cli import context, questions
 from tpukit.cli.follow import Follower
-from tpukit.manager import inventory, tpu_aliases, users, windows
-from tpukit.manager.settings import UserSettings
-from tpukit.reasons import State
-from tpukit.records import JOBS
+from tpukit.jobs.reasons import State
+from tpukit.jobs.records import JOBS
+from tpukit.sharing import inventory, tpu_aliases, users, windows
+from tpukit.sharing.settings import UserSettings
 
 
 def user(name: str = "xibo") -> users.User:

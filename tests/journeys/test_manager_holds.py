@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from manager_desk import set_up
+from support.manager_desk import set_up
 from tpukit.cli import context, job_start, questions, submission, vms
-from tpukit.errors import Conflict
-from tpukit.manager import inventory, windows
-from tpukit.reasons import State
+from tpukit.core.errors import Conflict
+from tpukit.jobs.reasons import State
+from tpukit.sharing import inventory, windows
 
 TPU = "g-v4-8-1"
 

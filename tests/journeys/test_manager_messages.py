@@ -7,12 +7,12 @@ import re
 import pytest
 
 from journeys.cluster_machine import ROOT
-from manager_desk import set_up
+from support.manager_desk import set_up
+from support.waiting import until
 from tpukit.cli import context, spellings, vms
-from tpukit.cloud import refusals
-from tpukit.manager import inventory
-from unit.test_cli_messages import options, resolve
-from waiting import until
+from tpukit.google import refusals
+from tpukit.sharing import inventory
+from unit.cli.test_messages import options, resolve
 
 NAMING = (
     *(

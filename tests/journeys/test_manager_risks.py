@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from manager_desk import set_up
+from support.manager_desk import set_up
 from tpukit.cli import submission
 
 WARNING = "warning:"

@@ -6,12 +6,12 @@ import re
 
 import pytest
 
-from manager_desk import set_up
+from support.manager_desk import set_up
 from tpukit.cli import context
-from tpukit.reasons import State
-from tpukit.records import JOBS
+from tpukit.jobs.reasons import State
+from tpukit.jobs.records import JOBS
+from tpukit.kernel.store import Holder
 from tpukit.serve import presence
-from tpukit.store import Holder
 
 NONE_RUNS = "no `tpu serve` runs"
 START = "`tpu serve --install --now`"

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-import compiling
-from waiting import PATIENCE
+from support import compiling
+from support.waiting import PATIENCE
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "02-pretrain"
 

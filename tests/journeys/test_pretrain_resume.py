@@ -18,9 +18,9 @@ from pathlib import Path
 
 import pytest
 
-import compiling
-from ports import free_port
-from waiting import PATIENCE
+from support import compiling
+from support.ports import free_port
+from support.waiting import PATIENCE
 
 pytestmark = pytest.mark.jax
 

@@ -13,10 +13,10 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+from support.waiting import PATIENCE, until
 from tpukit.cli.provisioner import command
-from tpukit.errors import Conflict, Invalid
+from tpukit.core.errors import Conflict, Invalid
 from tpukit.provisioner import deployment, settings
-from waiting import PATIENCE, until
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from conftest import processes_of
-from tpukit.queue.client import Client
-from tpukit.queue.records import ENDED
-from tpukit.store.sqlite import SqliteStore
-from waiting import PATIENCE, until
+from support.waiting import PATIENCE, until
+from tpukit.code_queue.client import Client
+from tpukit.code_queue.records import ENDED
+from tpukit.kernel.store.sqlite import SqliteStore
 
 MARK = "import os\nopen('started', 'w').close()\n"
 

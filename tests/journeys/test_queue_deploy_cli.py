@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from journeys.cluster_machine import ROOT
-from tpukit.infra import queue_deployment
-from tpukit.spec import settings
+from tpukit.cluster import queue_deployment
+from tpukit.jobs.spec import settings
 
 REPOSITORY = "us-central1-docker.pkg.dev/my-project-1/tpu-cluster"
 OWN = "tpukit-queue@my-project-1.iam.gserviceaccount.com"

@@ -8,7 +8,7 @@ from datetime import datetime
 
 import pytest
 
-from waiting import until
+from support.waiting import until
 
 TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
 

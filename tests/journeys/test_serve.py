@@ -12,11 +12,11 @@ import signal
 import socket
 import time
 
-from tpukit import plan
-from tpukit.records import JOBS, Job
-from tpukit.spec import JobSpec, Settings
-from tpukit.store.sqlite import SqliteStore
-from waiting import PATIENCE, alive, until
+from support.waiting import PATIENCE, alive, until
+from tpukit.jobs import plan
+from tpukit.jobs.records import JOBS, Job
+from tpukit.jobs.spec import JobSpec, Settings
+from tpukit.kernel.store.sqlite import SqliteStore
 
 LINE = "echo $TPUKIT_ATTEMPT >> $TPUKIT_WORKDIR/lines-$TPU_WORKER_ID; "
 WAIT = "while [ ! -e $TPUKIT_WORKDIR/go ]; do sleep 0.02; done"

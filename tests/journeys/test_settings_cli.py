@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tpukit.spec.settings import Settings
+from tpukit.jobs.spec.settings import Settings
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from waiting import PATIENCE
+from support.waiting import PATIENCE
 
 
 class _WithoutKueue(BaseHTTPRequestHandler):

@@ -8,16 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from tpukit import fence, pods
-from tpukit.cloud.tpu_vm import Request
-from tpukit.errors import Conflict, Denied, LeaseLost, TpukitError, Transient
+from support.simulated_tpu_cloud import Hosts, TpuCloud
+from support.tpu_vm_driving import SENDER, Driving, reasons
+from support.waiting import until
+from tpukit.core import fence
+from tpukit.core.errors import Conflict, Denied, LeaseLost, TpukitError, Transient
+from tpukit.google.tpu_vm import Request
+from tpukit.jobs.reasons import Reason, State
 from tpukit.places.base import FollowUp, Handle
+from tpukit.places.local import processes as pods
 from tpukit.places.tpu_vm import TpuVmPlace, outcome, stopping
 from tpukit.places.tpu_vm.renewals import RENEWED
-from tpukit.reasons import Reason, State
-from unit.simulated_tpu_cloud import Hosts, TpuCloud
-from unit.tpu_vm_driving import SENDER, Driving, reasons
-from waiting import until
 
 WAITS = "while true; do sleep 0.1; done"
 LEAVES = "echo 'E1115 11:11:15.658635 30370 coordination_service_agent.cc:288] Polled an error'; exit 134"

@@ -10,18 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from tpukit import pods
-from tpukit.cloud.tpu_vm import Request
-from tpukit.errors import Conflict, Denied, Invalid
+from support.simulated_tpu_cloud import Hosts, TpuCloud
+from support.tpu_vm_driving import SENDER, Driving, reasons
+from support.waiting import alive, until
+from tpukit.core.errors import Conflict, Denied, Invalid
+from tpukit.google.tpu_vm import Request
+from tpukit.jobs.plan import VmTarget
+from tpukit.jobs.reasons import Reason, State
+from tpukit.kernel.store import Broken, Page
 from tpukit.places.base import Handle, Known
+from tpukit.places.local import processes as pods
 from tpukit.places.suspects import MINIMUM_AGE
 from tpukit.places.tpu_vm import TpuVmPlace, outcome, target
-from tpukit.plan import VmTarget
-from tpukit.reasons import Reason, State
-from tpukit.store import Broken, Page
-from unit.simulated_tpu_cloud import Hosts, TpuCloud
-from unit.tpu_vm_driving import SENDER, Driving, reasons
-from waiting import alive, until
 
 MARK = target.store_label(SENDER)
 WAITS = "while true; do sleep 0.1; done"

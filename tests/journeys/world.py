@@ -16,17 +16,17 @@ from typing import Any
 from msgspec.structs import replace
 
 from journeys.bare_place import BarePlace
-from tpukit import plan
-from tpukit.clock import ManualClock
-from tpukit.errors import Invalid, TpukitError, Transient
-from tpukit.jobs.driver import Driver
+from tpukit.core.clock import ManualClock
+from tpukit.core.errors import Invalid, TpukitError, Transient
+from tpukit.jobs import plan
+from tpukit.jobs.controller.driver import Driver
+from tpukit.jobs.reasons import Reason, State
+from tpukit.jobs.records import ACTIVE, JOBS, Job
+from tpukit.jobs.spec import JobSpec, Settings
+from tpukit.kernel.store import Event, Holder, Store, change, everything
+from tpukit.kernel.store.process import this_process
+from tpukit.kernel.store.sqlite import SqliteStore
 from tpukit.places.base import Capabilities, Handle, HostView, Observation
-from tpukit.reasons import Reason, State
-from tpukit.records import ACTIVE, JOBS, Job
-from tpukit.spec import JobSpec, Settings
-from tpukit.store import Event, Holder, Store, change, everything
-from tpukit.store.process import this_process
-from tpukit.store.sqlite import SqliteStore
 
 TICK = 1.0
 

@@ -11,9 +11,9 @@ from typing import Any
 
 from replay.comparing import Compared, compare
 from replay.recordings import Exchange
-from tpukit.sandbox.google import APIS
-from tpukit.sandbox.google.emulator_settings import number_of
-from unit.google_world import PROJECT, World
+from support.google_world import PROJECT, World
+from tpubox.google import APIS
+from tpubox.google.wire.settings import number_of
 
 _NAME = re.compile(r"\$\{(\w+)\}")
 _PROJECT = re.compile(r"(?:^|/)projects/([a-z][-a-z0-9]{4,28})(?=[/:]|$)")

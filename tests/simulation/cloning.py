@@ -8,14 +8,14 @@ import socket
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from tpukit.store import Holder, process
+from tpukit.kernel.store import Holder, process
 
 if TYPE_CHECKING:
     from simulation.machines import Machine
     from simulation.world import World
 
 PATCHED = ("_machine", "_boot", "_started", "_text", "os", "socket")
-"""Names of `tpukit.store.process` that the simulator restores."""
+"""Names of `tpukit.kernel.store.process` that the simulator restores."""
 _REAL = {name: getattr(process, name) for name in PATCHED}
 _machine: Any = process._machine.__wrapped__  # without its cache: here one process is many machines
 

@@ -9,12 +9,12 @@ from simulation import events, job_events, moving
 from simulation.kube import TEAM, Doc, Key
 from simulation.kube_jobsets import CODES
 from simulation.plans import Event
-from tpukit import plan as plans
-from tpukit.errors import Conflict
-from tpukit.plan import ClusterName
-from tpukit.reasons import State
-from tpukit.records import JOBS, Job
-from tpukit.spec import JobSpec, Settings
+from tpukit.core.errors import Conflict
+from tpukit.jobs import plan as plans
+from tpukit.jobs.plan import ClusterName
+from tpukit.jobs.reasons import State
+from tpukit.jobs.records import JOBS, Job
+from tpukit.jobs.spec import JobSpec, Settings
 
 if TYPE_CHECKING:
     from simulation.cluster_scene import ClusterScene

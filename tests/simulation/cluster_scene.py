@@ -12,16 +12,16 @@ from simulation.kube import TEAM, Client, DeadCluster
 from simulation.kube_jobsets import JobSets
 from simulation.machines import Machine
 from simulation.plans import Event, JobPlan
-from tpukit import plan as plans
-from tpukit.errors import TpukitError
+from support.fake_cluster import DirectLister
+from tpukit.core.errors import TpukitError
+from tpukit.jobs import plan as plans
+from tpukit.jobs.plan import ClusterName, Snapshot
+from tpukit.jobs.reasons import MEANINGS, Budget, Reason
+from tpukit.jobs.records import Attempt, Job
+from tpukit.jobs.spec import JobSpec, Settings
 from tpukit.kube import Context
 from tpukit.places.gke.clusters import Clusters, Kubeconfig
 from tpukit.places.gke.place import GkePlace
-from tpukit.plan import ClusterName, Snapshot
-from tpukit.reasons import MEANINGS, Budget, Reason
-from tpukit.records import Attempt, Job
-from tpukit.spec import JobSpec, Settings
-from unit.fake_cluster import DirectLister
 
 if TYPE_CHECKING:
     from simulation.world import World

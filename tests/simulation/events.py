@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from simulation.engine import Scheduler
 from simulation.machines import Crashed
 from simulation.plans import Event
-from tpukit.errors import TpukitError
+from tpukit.core.errors import TpukitError
 
 if TYPE_CHECKING:
     from simulation.world import World

@@ -15,7 +15,8 @@ from simulation.machines import Crashed, Machine, Remote
 from simulation.owning import Owners
 from simulation.records import StoreOf
 from simulation.tpu_cloud import CHANGES
-from tpukit.errors import LeaseLost, TpukitError
+from support.fleet_world import ME, WORK, SimulatedHosts
+from tpukit.core.errors import LeaseLost, TpukitError
 from tpukit.fleet import driver as fleets
 from tpukit.fleet import records
 from tpukit.fleet.act import Acting
@@ -25,9 +26,8 @@ from tpukit.fleet.progress import Made, Progress
 from tpukit.fleet.reach import Reach
 from tpukit.fleet.records import FLEET, SLOT, Worker, mark_of
 from tpukit.host import bucket, shards
+from tpukit.kernel.store import Holder
 from tpukit.places.tpu_vm.channel import Answer, Call
-from tpukit.store import Holder
-from unit.fleet_world import ME, WORK, SimulatedHosts
 
 if TYPE_CHECKING:
     from simulation.plans import Event

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from simulation.events import ZONE
 from simulation.plans import Event
-from tpukit import plan as plans
-from tpukit.cloud.tpu_vm import Request
-from tpukit.errors import Conflict, Denied
+from tpukit.core.errors import Conflict, Denied
+from tpukit.google.tpu_vm import Request
+from tpukit.jobs import plan as plans
+from tpukit.jobs.plan import VmTarget
+from tpukit.jobs.reasons import State
+from tpukit.jobs.records import JOBS, Job
+from tpukit.jobs.spec import JobSpec, Settings
 from tpukit.places.tpu_vm import target
-from tpukit.plan import VmTarget
-from tpukit.reasons import State
-from tpukit.records import JOBS, Job
-from tpukit.spec import JobSpec, Settings
 
 if TYPE_CHECKING:
     from simulation.jobs_scene import JobsScene

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from tpukit.jobs.driver import Driver
+from tpukit.jobs.controller.driver import Driver
 
 FEW = 4
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 from simulation.machines import Machine
 from simulation.unattended import Watches
-from tpukit.errors import LeaseLost, TpukitError, Transient
+from support.simulated_trainings import Training, Trainings
+from tpukit.core.errors import LeaseLost, TpukitError, Transient
 from tpukit.places.tpu_vm import target
 from tpukit.places.tpu_vm.channel import Answer, Call
-from unit.simulated_trainings import Training, Trainings
 
 if TYPE_CHECKING:
     from simulation.world import World

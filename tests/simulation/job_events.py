@@ -11,12 +11,12 @@ from msgspec.structs import replace
 from simulation import gone_project, moving, people, stopping
 from simulation.events import ZONE
 from simulation.plans import Event, Fault
-from tpukit.cloud.tpu_vm import Request
-from tpukit.errors import Conflict, TpukitError
+from tpukit.core.errors import Conflict, TpukitError
+from tpukit.google.tpu_vm import Request
+from tpukit.jobs.reasons import State
+from tpukit.jobs.records import JOBS, Job
+from tpukit.kernel.store import change
 from tpukit.places.tpu_vm import target
-from tpukit.reasons import State
-from tpukit.records import JOBS, Job
-from tpukit.store import change
 
 if TYPE_CHECKING:
     from simulation.jobs_scene import JobsScene

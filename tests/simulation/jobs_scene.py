@@ -17,15 +17,15 @@ from simulation.owning import Owners
 from simulation.power import Disk
 from simulation.tpu_cloud import CHANGES
 from simulation.unattended import Watches
-from tpukit.errors import NotFound
-from tpukit.jobs.driver import Driver
+from tpukit.core.errors import NotFound
+from tpukit.jobs.controller.driver import Driver
+from tpukit.jobs.records import JOBS
+from tpukit.kernel.store import Holder
 from tpukit.places.base import Handle
 from tpukit.places.tpu_vm import TpuVmPlace
 from tpukit.places.tpu_vm.log_store import LogStore
 from tpukit.places.tpu_vm.shared_code import Code, address_of
 from tpukit.places.tpu_vm.target import JOB, store_label
-from tpukit.records import JOBS
-from tpukit.store import Holder
 
 if TYPE_CHECKING:
     from simulation.plans import Event

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from simulation.machines import Machine
-from tpukit.errors import Conflict, NotFound, Transient
+from tpukit.core.errors import Conflict, NotFound, Transient
 
 if TYPE_CHECKING:
     from simulation.world import World

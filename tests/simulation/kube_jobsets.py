@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from simulation.kube import TEAM, Doc, Documents, Key, condition, true
+from tpukit.jobs.render.jobset import ATTEMPT
 from tpukit.places.gke.jobsets import NAME, REPLICATED_JOB, RESTART, SENDER, UID
-from tpukit.render.jobset import ATTEMPT
 
 if TYPE_CHECKING:
     from simulation.plans import JobPlan

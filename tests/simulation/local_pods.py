@@ -1,5 +1,5 @@
-"""Processes of a simulated computer: what `tpukit.pods` does for the local place, in simulated time; and the processes
-that drive, by whose ids leases are judged."""
+"""Processes of a simulated machine: those of local jobs, in simulated time, and those of drivers, by whose ids leases
+are judged."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from simulation.kube_jobsets import Run
 from simulation.machines import Machine
-from tpukit.pods import Phase, Pod, PodState
+from tpukit.places.local.processes import Phase, Pod, PodState
 
 if TYPE_CHECKING:
     from simulation.local_scene import LocalScene
@@ -47,7 +47,7 @@ class Host:
 
 @dataclass
 class LocalPods:
-    """Stands for the module `tpukit.pods`. A pod is its folder: starting one twice runs it once."""
+    """Stands for the module `tpukit.places.local.processes`. A pod is its folder: starting one twice runs it once."""
 
     scene: LocalScene
     hosts: dict[str, Host] = field(default_factory=dict)
@@ -163,7 +163,7 @@ class LocalPods:
 
 @dataclass
 class ProcessTable:
-    """Stands for `os` and the process table in `tpukit.store.process`: of the machine that asks the store now."""
+    """Stands for `os` in `tpukit.kernel.store.process`: the process table of the machine that asks the store now."""
 
     scene: LocalScene | None = None
 
@@ -183,7 +183,7 @@ TABLE = ProcessTable()
 
 def prepare(change: Any) -> None:
     """Let leases be judged by the simulated processes. `change` sets an attribute until the simulator is closed."""
-    from tpukit.store import process
+    from tpukit.kernel.store import process
 
     change(process, "_machine", TABLE.machine)
     change(process, "_started", TABLE.started)

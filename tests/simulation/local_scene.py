@@ -13,13 +13,13 @@ from simulation.jobs_scene import JobsScene
 from simulation.kube_jobsets import SAVE_SECONDS, Run, Runs
 from simulation.machines import Machine
 from simulation.plans import Event, JobPlan
-from tpukit import plan as plans
-from tpukit.errors import TpukitError
-from tpukit.places import local
-from tpukit.places.local import LocalPlace
-from tpukit.pods import Phase
-from tpukit.spec import JobSpec, Settings
-from tpukit.store import Holder
+from tpukit.core.errors import TpukitError
+from tpukit.jobs import plan as plans
+from tpukit.jobs.spec import JobSpec, Settings
+from tpukit.kernel.store import Holder
+from tpukit.places.local import place as local
+from tpukit.places.local.place import LocalPlace
+from tpukit.places.local.processes import Phase
 
 if TYPE_CHECKING:
     from simulation.world import World

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from simulation.engine import SimulatedClock
 from simulation.plans import Fault, MachinePlan
-from tpukit import fence
-from tpukit.errors import Denied, TpukitError, Transient
+from tpukit.core import fence
+from tpukit.core.errors import Denied, TpukitError, Transient
 
 if TYPE_CHECKING:
     from simulation.world import World

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from simulation import people
 from simulation.plans import Event, Fault
 from simulation.records import StoreOf
-from tpukit.control.leases import SECONDS
-from tpukit.errors import TpukitError
+from tpukit.core.errors import TpukitError
+from tpukit.kernel.leases import SECONDS
 
 if TYPE_CHECKING:
     from simulation.jobs_scene import JobsScene

@@ -37,7 +37,7 @@ MUTATIONS = (
     Mutation(
         "a g",
         "a driver that cannot drive a key keeps its lease",
-        "control/kernel.py",
+        "kernel/controller.py",
         "            if self._keys.lasted(entry.key) >= BLIND_SECONDS and _is_blindness(error):\n",
         "            if False:\n",
         "jobs",
@@ -75,7 +75,7 @@ MUTATIONS = (
         "jobs",
         (
             (
-                "jobs/driver.py",
+                "jobs/controller/driver.py",
                 "                yield not is_active(self._store, job_id)\n",
                 "                yield True\n",
             ),
@@ -100,7 +100,7 @@ MUTATIONS = (
     Mutation(
         "f",
         "acts are not fenced",
-        "fence.py",
+        "core/fence.py",
         "    return current() if current is not None else math.inf\n",
         "    return math.inf\n",
         "jobs",
@@ -108,7 +108,7 @@ MUTATIONS = (
     Mutation(
         "f",
         "acts of fleets are not fenced",
-        "fence.py",
+        "core/fence.py",
         "    return current() if current is not None else math.inf\n",
         "    return math.inf\n",
         "fleet",
@@ -116,7 +116,7 @@ MUTATIONS = (
     Mutation(
         "f",
         "the age of a lease leaves out suspended time",
-        "control/leases.py",
+        "kernel/leases.py",
         "self._clock.elapsed()",
         "self._clock.monotonic()",
         "jobs",
@@ -124,7 +124,7 @@ MUTATIONS = (
     Mutation(
         "g",
         "a driver that cannot observe a group keeps its leases",
-        "control/kernel.py",
+        "kernel/controller.py",
         "            if blind:  # let another driver try\n",
         "            if False:\n",
         "jobs",
@@ -140,7 +140,7 @@ MUTATIONS = (
     Mutation(
         "j",
         "the record of a job keeps all its attempts",
-        "jobs/decide.py",
+        "jobs/controller/decide.py",
         "        history.compacted(launched), Act.SUBMIT",
         "        launched, Act.SUBMIT",
         "jobs",
@@ -148,13 +148,13 @@ MUTATIONS = (
     Mutation(
         "l",
         "a document that cannot be written is not ended",
-        "queue/claims.py",
+        "code_queue/claims.py",
         "                end_unfit(store, entry, entry.value, str(error))\n                continue\n",
         "                raise\n",
         "queue",
         (
             (
-                "queue/driver.py",
+                "code_queue/driver.py",
                 "            written = self._store.put(TPU_JOBS, smaller, ended, lease=lease, events=events)\n",
                 "            raise\n",
             ),
@@ -163,7 +163,7 @@ MUTATIONS = (
     Mutation(
         "l",
         "documents with another status are never ended",
-        "queue/driver.py",
+        "code_queue/driver.py",
         "            self._records.end_strangers()\n",
         "            pass\n",
         "queue",
@@ -171,7 +171,7 @@ MUTATIONS = (
     Mutation(
         "l",
         "odd values in fields that are not the program's make its document unreadable",
-        "queue/records.py",
+        "code_queue/records.py",
         "    return {name: value for name, value in doc.items() if name not in OWN or _fits(value, OWN[name])}\n",
         "    return doc\n",
         "queue",
@@ -187,7 +187,7 @@ MUTATIONS = (
     Mutation(
         "r",
         "a stop waits for the end of a back-off",
-        "control/retry_state.py",
+        "kernel/retry_state.py",
         "            return self._revisions.get(name, revision) != revision\n",
         "            return False\n",
         "jobs",
@@ -195,7 +195,7 @@ MUTATIONS = (
     Mutation(
         "s",
         "leases of jobs that ended elsewhere are held for ever",
-        "control/kernel.py",
+        "kernel/controller.py",
         "        if ended:\n            self._leases.release(*map(self._lease_name, ended))\n",
         "",
         "jobs",
@@ -218,7 +218,7 @@ MUTATIONS = (
     Mutation(
         "t",
         "machines from one image are one machine",
-        "store/process.py",
+        "kernel/store/process.py",
         '    return f"{boot}/{_text(_MACHINE_ID)}/{host}/{namespace}"\n',
         '    return f"{_text(_MACHINE_ID)}/{host}/{namespace}"\n',
         "jobs",
@@ -226,7 +226,7 @@ MUTATIONS = (
     Mutation(
         "u",
         "records do not wait for the disk",
-        "store/sqlite.py",
+        "kernel/store/sqlite.py",
         "durable=kind.plain is None",
         "durable=False",
         "jobs",

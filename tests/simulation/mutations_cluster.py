@@ -17,7 +17,7 @@ CLUSTER = (
         "gke",
         (
             (
-                "records.py",
+                "jobs/records.py",
                 "    except Conflict:\n        return True\n",
                 "    except Conflict:\n        return False\n",
             ),
@@ -40,8 +40,8 @@ CLUSTER = (
         'raise Invalid(f"neither',
         "gke",
     ),
-    Mutation("f", "acts on a cluster are not fenced", "fence.py", *_FENCE, "gke"),
-    Mutation("f", "acts on node pools are not fenced", "fence.py", *_FENCE, "provisioner"),
+    Mutation("f", "acts on a cluster are not fenced", "core/fence.py", *_FENCE, "gke"),
+    Mutation("f", "acts on node pools are not fenced", "core/fence.py", *_FENCE, "provisioner"),
     Mutation(
         "f",
         "node pools are deleted by name alone",
@@ -61,16 +61,16 @@ CLUSTER = (
     Mutation(
         "f",
         "what was seen of an attempt is applied to the next one",
-        "control/kernel.py",
+        "kernel/controller.py",
         "            if self._held.get(key) != lease.token:\n",
         "            if self._held.setdefault(key, lease.token) < 0:\n",
         "local",
     ),
-    Mutation("f", "acts on this machine are not fenced", "fence.py", *_FENCE, "local"),
+    Mutation("f", "acts on this machine are not fenced", "core/fence.py", *_FENCE, "local"),
     Mutation(
         "i",
         "sweeps go by the records of a home that was left",
-        "jobs/driver.py",
+        "jobs/controller/driver.py",
         "        mark.refuse_if_moved(self._store)\n",
         "",
         "local",
@@ -78,7 +78,7 @@ CLUSTER = (
     Mutation(
         "g",
         "a driver that cannot observe a cluster keeps its leases",
-        "control/kernel.py",
+        "kernel/controller.py",
         "            if blind:  # let another driver try\n",
         "            if False:\n",
         "gke",
@@ -94,7 +94,7 @@ CLUSTER = (
     Mutation(
         "i",
         "hardware does not keep its mark when the store is moved",
-        "store/mark.py",
+        "kernel/store/mark.py",
         "Mark(theirs if in_use else own, at=at",
         "Mark(theirs, at=at",
         "gke",
@@ -102,12 +102,12 @@ CLUSTER = (
     Mutation(
         "i",
         "leases can be taken in a home that was left",
-        "store/sqlite.py",
+        "kernel/store/sqlite.py",
         _LOST,
         "        if False:\n",
         "local",
     ),
-    Mutation("i", "leases of a home that is left go on", "store/mark.py", "    source.revoke()\n", "", "local"),
+    Mutation("i", "leases of a home that is left go on", "kernel/store/mark.py", "    source.revoke()\n", "", "local"),
     Mutation(
         "k",
         "pools are bought for pods whose selector they never meet",
@@ -192,7 +192,7 @@ CLUSTER = (
     Mutation(
         "i",
         "TPU VMs do not keep their mark when the store is moved",
-        "store/mark.py",
+        "kernel/store/mark.py",
         "Mark(theirs if in_use else own, at=at",
         "Mark(theirs, at=at",
         "jobs",
@@ -224,7 +224,7 @@ CLUSTER = (
     Mutation(
         "s",
         "leases of jobs that ended elsewhere are kept",
-        "control/kernel.py",
+        "kernel/controller.py",
         "        if ended:\n            self._leases.release",
         "        if False:\n            self._leases.release",
         "gke",
@@ -232,7 +232,7 @@ CLUSTER = (
     Mutation(
         "s",
         "failures of jobs that ended elsewhere are kept",
-        "control/kernel.py",
+        "kernel/controller.py",
         "        self._keys.keep_only(active | under_way)\n",
         "",
         "gke",
@@ -240,7 +240,7 @@ CLUSTER = (
     Mutation(
         "s",
         "plans of jobs that ended are kept",
-        "jobs/observe.py",
+        "jobs/controller/observe.py",
         "        self.plans.keep_only(active)\n",
         "",
         "gke",
@@ -248,7 +248,7 @@ CLUSTER = (
     Mutation(
         "v",
         "a precondition that passes by itself is a refusal",
-        "cloud/gke.py",
+        "google/gke.py",
         "        if is_failed_precondition(error.__cause__):\n",
         "        if False:\n",
         "provisioner",

@@ -11,12 +11,12 @@ from google.api_core.exceptions import BadRequest
 from simulation.kube import Doc, Key, condition
 from simulation.kube_jobsets import INDEX, JOB_NAME, JobSets
 from simulation.machines import Machine
-from tpukit.cloud.gke import NodePool, Operation, _change
-from tpukit.cloud.refusals import _of_status
-from tpukit.errors import Conflict
+from support.simulated_gke import QUOTA, STOCKOUT, SimulatedGke, _operation, _read
+from tpukit.core.errors import Conflict
+from tpukit.google.gke import NodePool, Operation, _change
+from tpukit.google.refusals import _of_status
 from tpukit.places.gke.jobsets import TERMINAL, UID
 from tpukit.provisioner import pool_names
-from unit.simulated_gke import QUOTA, STOCKOUT, SimulatedGke, _operation, _read
 
 if TYPE_CHECKING:
     from simulation.provisioner_scene import ProvisionerScene

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from simulation.world import World
-    from tpukit.store import Lease
+    from tpukit.kernel.store import Lease
 
 ON_THE_WIRE = 5.0
 """Seconds that a request may be under way after its fence was checked."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from simulation.machines import Machine
-from tpukit.store import Holder
+from tpukit.kernel.store import Holder
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +46,8 @@ def at(machine: Machine, store: Any, places: Any, holder: Holder | None = None) 
 def prepare(change: Callable[[Any, str, Any], None]) -> None:
     """Let commands find what `at` says. `change` sets an attribute until the simulator is closed."""
     from tpukit.cli import context
-    from tpukit.spec import settings
-    from tpukit.store import home
+    from tpukit.jobs.spec import settings
+    from tpukit.kernel.store import home
 
     change(context, "store", lambda: _desk.get().store)
     change(context, "places", lambda: _desk.get().places)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from simulation import cluster_events
 from simulation.events import ZONE
 from simulation.plans import Event
+from support.simulated_gke import _read
 from tpukit.provisioner import pool_names
-from unit.simulated_gke import _read
 
 if TYPE_CHECKING:
     from simulation.provisioner_scene import ProvisionerScene

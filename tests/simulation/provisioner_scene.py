@@ -11,15 +11,15 @@ from simulation.kube_jobsets import INDEX
 from simulation.machines import Crashed, Machine
 from simulation.node_pools import NodePools, PooledJobSets, PoolsClient
 from simulation.plans import Event, JobPlan, SetPlan
-from tpukit.errors import TpukitError, Transient
+from tpukit.core.errors import TpukitError, Transient
+from tpukit.jobs.render.restarts import restarts
+from tpukit.kernel.store import Holder
 from tpukit.places.gke.jobsets import TERMINAL
 from tpukit.provisioner import pool_names
 from tpukit.provisioner.driver import Driver
 from tpukit.provisioner.leader import Leadership
 from tpukit.provisioner.pool_cache import Intervals
 from tpukit.provisioner.view import MirrorView
-from tpukit.render.restarts import restarts
-from tpukit.store import Holder
 
 if TYPE_CHECKING:
     from simulation.world import World

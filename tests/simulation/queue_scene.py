@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from simulation.machines import Crashed, Machine
 from simulation.records import StoreOf
-from tpukit.errors import Conflict, Invalid, TpukitError
-from tpukit.queue import claims
-from tpukit.queue.claims import Claim
-from tpukit.queue.decide import Outcome
-from tpukit.queue.driver import Driver
-from tpukit.queue.records import ACTIVE, COMPLETED, ENDED, FAILED, TPU_JOBS, QueuedJob
-from tpukit.reasons import Reason
-from tpukit.store import Holder, codec
+from tpukit.code_queue import claims
+from tpukit.code_queue.claims import Claim
+from tpukit.code_queue.decide import Outcome
+from tpukit.code_queue.driver import Driver
+from tpukit.code_queue.records import ACTIVE, COMPLETED, ENDED, FAILED, TPU_JOBS, QueuedJob
+from tpukit.core.errors import Conflict, Invalid, TpukitError
+from tpukit.jobs.reasons import Reason
+from tpukit.kernel.store import Holder, codec
 
 if TYPE_CHECKING:
     from simulation.plans import Event
@@ -156,7 +156,7 @@ class QueueScene:
         self.world.scheduler.spawn(lambda: self.world.home.insert(TPU_JOBS, key, doc), after)
 
     def _cancel(self, key: str) -> None:
-        from tpukit.queue.client import Client
+        from tpukit.code_queue.client import Client
 
         self.cancelled.add(key)
         Client(StoreOf(self.world.person, self.store)).cancel(key)

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from simulation.machines import Machine
 from simulation.reading import Reads
-from tpukit.queue.records import TPU_JOBS
-from tpukit.reasons import MEANINGS, Budget, Reason, State
-from tpukit.records import JOBS, Attempt, Job
+from tpukit.code_queue.records import TPU_JOBS
+from tpukit.jobs.reasons import MEANINGS, Budget, Reason, State
+from tpukit.jobs.records import JOBS, Attempt, Job
 
 if TYPE_CHECKING:
     from simulation.world import World

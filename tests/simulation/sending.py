@@ -16,17 +16,17 @@ from msgspec.structs import replace as replace_record
 from simulation.events import ZONE
 from simulation.machines import Machine
 from simulation.plans import JobPlan
-from tpukit import plan as plans
-from tpukit import stage
-from tpukit.cloud.tpu_vm import Request
-from tpukit.control.leases import SECONDS
-from tpukit.errors import Conflict, TpukitError
+from support.simulated_trainings import Program
+from tpukit.core.errors import Conflict, TpukitError
+from tpukit.google.tpu_vm import Request
+from tpukit.jobs import plan as plans
+from tpukit.jobs import snapshots as stage
+from tpukit.jobs.plan import Snapshot, VmTarget
+from tpukit.jobs.reasons import Reason, State
+from tpukit.jobs.records import JOBS, RECORD_BYTES, Attempt, Job
+from tpukit.jobs.spec import JobSpec, Settings
+from tpukit.kernel.leases import SECONDS
 from tpukit.places.tpu_vm.machines import NODES
-from tpukit.plan import Snapshot, VmTarget
-from tpukit.reasons import Reason, State
-from tpukit.records import JOBS, RECORD_BYTES, Attempt, Job
-from tpukit.spec import JobSpec, Settings
-from unit.simulated_trainings import Program
 
 if TYPE_CHECKING:
     from simulation.world import World

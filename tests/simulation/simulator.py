@@ -68,9 +68,9 @@ class _Random:
 @contextmanager
 def prepared() -> Iterator[None]:
     """The product without threads, echoes and chance."""
-    from tpukit.control import retry_state
-    from tpukit.places import local
-    from tpukit.store import process
+    from tpukit.kernel import retry_state
+    from tpukit.kernel.store import process
+    from tpukit.places.local import place as local
 
     changed: list[tuple[Any, str, Any]] = []
 

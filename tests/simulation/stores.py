@@ -10,9 +10,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from simulated_firestore import Client, Server
-from tpukit.store import Kind, codec
-from tpukit.store.sqlite import SqliteStore
+from support.simulated_firestore import Client, Server
+from tpukit.kernel.store import Kind, codec
+from tpukit.kernel.store.sqlite import SqliteStore
 
 _TABLES = ("documents", "leases", "changes", "events", "sqlite_sequence")
 KINDS = ("sqlite", "firestore")
@@ -53,8 +53,8 @@ class FirestoreHome:
     def __init__(self, now: Callable[[], float], pause: Callable[[], None]) -> None:
         from google.cloud import firestore
 
-        from tpukit.store import firestore_calls, pacing
-        from tpukit.store.firestore import FirestoreStore
+        from tpukit.kernel.store import firestore_calls, pacing
+        from tpukit.kernel.store.firestore import FirestoreStore
 
         self.server = Server(now, before=lambda call: pause())
         clock = SimpleNamespace(monotonic=now, sleep=lambda seconds: None)
@@ -92,7 +92,7 @@ class FirestoreHome:
             self.server.documents[path] = type(stored)({**changed, **times}, self.server.moment())
 
     def insert(self, kind: Kind[Any], key: str, doc: str) -> None:
-        from simulated_firestore import Stored
+        from support.simulated_firestore import Stored
 
         self.server.documents[f"{kind.name}/{key}"] = Stored(json.loads(doc), self.server.moment())
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from tpukit.cloud.tpu_vm import Change, Node, Queued, Request
-from tpukit.errors import Conflict, NotFound
-from unit.simulated_tpu_zones import TpuZones
+from support.simulated_tpu_zones import TpuZones
+from tpukit.core.errors import Conflict, NotFound
+from tpukit.google.tpu_vm import Change, Node, Queued, Request
 
 if TYPE_CHECKING:
     from simulation.world import World

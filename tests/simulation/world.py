@@ -21,8 +21,8 @@ from simulation.machines import Crashed, Machine
 from simulation.plans import Event, MachinePlan, Plan
 from simulation.stores import Home
 from simulation.tpu_cloud import Cloud
-from tpukit.errors import TpukitError
-from unit.simulated_trainings import Training
+from support.simulated_trainings import Training
+from tpukit.core.errors import TpukitError
 
 START = 1_700_000_000.0
 MINUTE = 60.0

@@ -1,4 +1,4 @@
-module tpukit/sandbox/jobset
+module tpubox/jobset
 
 go 1.26.0
 

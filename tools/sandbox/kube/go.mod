@@ -1,6 +1,6 @@
 // etcd, the three programs of Kubernetes that make a control plane, and kubectl, pinned.
 // Kubernetes names its own parts by folder (./staging), which only its checkout has: each is replaced by the release of the part.
-module tpukit/sandbox/kube
+module tpubox/kube
 
 go 1.26.0
 

@@ -1,4 +1,4 @@
-module tpukit/sandbox/kueue
+module tpubox/kueue
 
 go 1.26.0
 

@@ -1,4 +1,4 @@
-module tpukit/sandbox/kwok
+module tpubox/kwok
 
 go 1.26.0
 

@@ -20,7 +20,7 @@ from functools import cache
 from math import prod
 from pathlib import Path
 
-from tpukit.errors import Invalid
+from tpukit.core.errors import Invalid
 
 __all__ = ["Slice", "find", "find_shape", "matching", "nearest", "slices"]
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tpukit.catalogue import Slice, zones
-from tpukit.errors import Invalid
+from tpukit.core.errors import Invalid
 
 __all__ = ["CAPACITIES", "HOURS_PER_MONTH", "Price", "bucket", "cluster_fee", "listed", "machine", "price"]
 

@@ -27,8 +27,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tpukit import resources
 from tpukit.catalogue import zones
+from tpukit.core import resources
 
 FILE = Path(__file__).with_name("tpus.json")
 # A folder of Terraform files is uploaded alone, so it cannot read ours.

@@ -15,7 +15,7 @@ import click
 
 from tpukit import __version__
 from tpukit.cli import spellings
-from tpukit.errors import TpukitError
+from tpukit.core.errors import TpukitError
 
 INTERRUPTED = 130  # as shells have it
 COMMANDS = {

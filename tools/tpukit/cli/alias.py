@@ -33,7 +33,7 @@ def command(ctx: click.Context) -> None:
 def add(name: str, target: str, of_tpu: bool, user: str) -> None:
     """Add a short name, or let it lead elsewhere."""
     from tpukit.cli import context
-    from tpukit.manager import tpu_aliases, users
+    from tpukit.sharing import tpu_aliases, users
 
     now = context.CLOCK.now()
     if of_tpu:
@@ -49,7 +49,7 @@ def add(name: str, target: str, of_tpu: bool, user: str) -> None:
 def list_(of_tpu: bool = False, user: str = "", as_json: bool = False) -> None:
     """List short names."""
     from tpukit.cli import context
-    from tpukit.manager import tpu_aliases, users
+    from tpukit.sharing import tpu_aliases, users
 
     store = context.store()
     names = tpu_aliases.listed(store) if of_tpu else users.get(store, user_name(user)).aliases
@@ -68,7 +68,7 @@ def list_(of_tpu: bool = False, user: str = "", as_json: bool = False) -> None:
 def delete(name: str, of_tpu: bool, user: str) -> None:
     """Delete a short name."""
     from tpukit.cli import context
-    from tpukit.manager import tpu_aliases, users
+    from tpukit.sharing import tpu_aliases, users
 
     if of_tpu:
         tpu_aliases.delete(context.store(), name)

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import click
 
 from tpukit.cli.interrupts import Interrupted, Interrupts
-from tpukit.errors import Invalid, Problem, TpukitError
-from tpukit.quantities import counted
+from tpukit.core.errors import Invalid, Problem, TpukitError
+from tpukit.core.quantities import counted
 
 if TYPE_CHECKING:
-    from tpukit.plan import Plan
+    from tpukit.jobs.plan import Plan
 
 
 def plans(files: Sequence[Path], sets: tuple[str, ...], place: str, tags: tuple[str, ...]) -> list[Plan]:

@@ -9,7 +9,7 @@ import click
 
 from tpukit import catalogue
 from tpukit.catalogue import prices
-from tpukit.errors import NotFound
+from tpukit.core.errors import NotFound
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tpukit.errors import Invalid, Problem
+from tpukit.core.errors import Invalid, Problem
 
 if TYPE_CHECKING:
-    from tpukit.housekeeping import Removal, Report
+    from tpukit.jobs.housekeeping import Removal, Report
 
 
 @click.command("clean")
@@ -35,8 +35,9 @@ def command(older_than: str, keep: str, keep_code: str, checkpoints: bool, dry_r
       tpu clean --older-than 7d            what nobody used for a week
       tpu clean --keep 5GiB --checkpoints  ended jobs, until they take no more than 5 GiB
     """
-    from tpukit import housekeeping, paths
     from tpukit.cli import context
+    from tpukit.core import paths
+    from tpukit.jobs import housekeeping
 
     limits = housekeeping.Limits(
         age=_seconds(older_than), runs=_bytes("--keep", keep), code=_bytes("--keep-code", keep_code)
@@ -90,7 +91,7 @@ def _json(report: Report, dry_run: bool) -> dict[str, object]:
 
 
 def _seconds(text: str) -> float:
-    from tpukit.spec import durations
+    from tpukit.jobs.spec import durations
 
     try:
         return float(durations.parse(text))
@@ -99,7 +100,7 @@ def _seconds(text: str) -> float:
 
 
 def _bytes(option: str, text: str) -> int:
-    from tpukit.quantities import amount
+    from tpukit.core.quantities import amount
 
     try:
         number = amount(text.strip().removesuffix("B"))

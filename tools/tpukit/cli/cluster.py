@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from tpukit.cli import questions
-from tpukit.errors import Invalid, Problem, TpukitError
+from tpukit.core.errors import Invalid, Problem, TpukitError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from tpukit.infra.hints import Completion
-    from tpukit.infra.spec import ClusterSpec
-    from tpukit.infra.ways import Ask, Way
+    from tpukit.cluster.hints import Completion
+    from tpukit.cluster.spec import ClusterSpec
+    from tpukit.cluster.ways import Ask, Way
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 WAYS = ("local", "cloud-build", "infra-manager")
@@ -115,8 +115,8 @@ def up(dry_run: bool, yes: bool, members: tuple[str, ...], **words: Any) -> None
     Shows what would be made and what it costs, and asks. Every step may be repeated: wherever it was stopped, the same
     command goes on, and does nothing where nothing is missing.
     """
-    from tpukit.clock import SystemClock
-    from tpukit.infra import up as going_up
+    from tpukit.cluster import up as going_up
+    from tpukit.core.clock import SystemClock
 
     spec = _spec(**words)
     way = _way(spec, _console(stderr=True), via="local", source=None, wait=True, **words)
@@ -142,8 +142,8 @@ def up(dry_run: bool, yes: bool, members: tuple[str, ...], **words: Any) -> None
 @completed
 def bootstrap(dry_run: bool, **words: Any) -> None:
     """Prepare a project: APIs, the state bucket, the accounts that builds run as. Safe to repeat."""
-    from tpukit.clock import SystemClock
-    from tpukit.infra import bootstrap as boot
+    from tpukit.cluster import bootstrap as boot
+    from tpukit.core.clock import SystemClock
 
     spec = _spec(**words)
     if dry_run:
@@ -217,8 +217,8 @@ def destroy(yes: bool, name: str | None, **words: Any) -> None:
 
 def _settings_made(spec: ClusterSpec, **words: Any) -> dict[str, str]:
     """The settings that the outputs of the cluster became, where the person's settings lead to it."""
-    from tpukit.infra import outputs
-    from tpukit.spec import settings
+    from tpukit.cluster import outputs
+    from tpukit.jobs.spec import settings
 
     if settings.load().context != (words["context"] or spec.context):
         return {}
@@ -229,8 +229,8 @@ def _settings_made(spec: ClusterSpec, **words: Any) -> dict[str, str]:
 
 
 def _forget_settings(spec: ClusterSpec, made: dict[str, str], context: str) -> None:
-    from tpukit.infra import outputs
-    from tpukit.spec import settings
+    from tpukit.cluster import outputs
+    from tpukit.jobs.spec import settings
 
     stale = outputs.stale_settings(settings.load(), made, context or spec.context)
     for name in stale:
@@ -258,7 +258,7 @@ def _change(verb: str, spec: ClusterSpec, ask: Ask, *, dry_run: bool, **words: A
 @completed
 def status(dry_run: bool, as_json: bool, **words: Any) -> None:
     """Show what exists: resources in the state, the cluster, its pools and what they run, the add-ons."""
-    from tpukit.infra import status as looking
+    from tpukit.cluster import status as looking
 
     spec = _spec(**words)
     context = words["context"] or spec.context
@@ -280,8 +280,8 @@ def status(dry_run: bool, as_json: bool, **words: Any) -> None:
 @completed
 def addons(dry_run: bool, **words: Any) -> None:
     """Install JobSet, Kueue and the queues, and wait for them. Safe to repeat."""
-    from tpukit.clock import SystemClock
-    from tpukit.infra import addons as adding
+    from tpukit.cluster import addons as adding
+    from tpukit.core.clock import SystemClock
 
     spec = _spec(**words)
     context = words["context"] or spec.context
@@ -296,7 +296,7 @@ def addons(dry_run: bool, **words: Any) -> None:
 @completed
 def credentials(dry_run: bool, **words: Any) -> None:
     """Let kubectl talk to the cluster, through its DNS endpoint."""
-    from tpukit.infra import gcloud
+    from tpukit.cluster import gcloud
 
     spec = _spec(**words)
     order = gcloud.get_credentials(spec)
@@ -308,7 +308,7 @@ def credentials(dry_run: bool, **words: Any) -> None:
 
 
 def _spec(file: Path | None, sets: tuple[str, ...], any_zone: bool, **others: Any) -> ClusterSpec:
-    from tpukit.infra import spec
+    from tpukit.cluster import spec
 
     if file is None and Path(spec.FILE).is_file():
         file = Path(spec.FILE)
@@ -330,8 +330,8 @@ def _way(
     wait: bool = False,
     **others: Any,
 ) -> Way:
-    from tpukit.clock import SystemClock
-    from tpukit.infra import ways
+    from tpukit.cluster import ways
+    from tpukit.core.clock import SystemClock
 
     if state == "local" and via != "local":
         raise Invalid(Problem("--state", f"{via} keeps no state here", "leave it out"))
@@ -340,7 +340,7 @@ def _way(
 
 
 def _console(*, stderr: bool = False) -> Console:
-    from tpukit.report import tables
+    from tpukit.jobs.report import tables
 
     return tables.console(stderr=stderr)
 
@@ -375,9 +375,9 @@ def _completion(
     **others: Any,
 ) -> Completion:
     """What the person wrote about the cluster, for command lines that they may type next."""
-    from tpukit.infra import terraform
-    from tpukit.infra.hints import Completion
-    from tpukit.infra.workspace import Workspace
+    from tpukit.cluster import terraform
+    from tpukit.cluster.hints import Completion
+    from tpukit.cluster.workspace import Workspace
 
     words = [str(file)] if file else []
     words += [word for one in sets for word in ("--set", one)]
@@ -403,7 +403,7 @@ def _print(lines: Iterable[str]) -> None:
 def _show(found: dict[str, Any]) -> None:
     from rich.text import Text
 
-    from tpukit.report.layout import FittedTable, TableField
+    from tpukit.jobs.report.layout import FittedTable, TableField
 
     console = _console()
     for part in ("resources", "cluster", "addons"):

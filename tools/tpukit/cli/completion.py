@@ -13,7 +13,7 @@ def job_ids(_context: click.Context, _parameter: click.Parameter, incomplete: st
     """Ids that begin so, of jobs of the store. A shell that completes is never told what went wrong."""
     with suppress(Exception):
         from tpukit.cli import context
-        from tpukit.records import JOBS
+        from tpukit.jobs.records import JOBS
 
         return sorted(context.store().keys(JOBS, incomplete))[:MOST]
     return []

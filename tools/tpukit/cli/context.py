@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tpukit import paths
-from tpukit.clock import SystemClock
-from tpukit.errors import NotFound
-from tpukit.records import JOBS, Job
+from tpukit.core import paths
+from tpukit.core.clock import SystemClock
+from tpukit.core.errors import NotFound
+from tpukit.jobs.records import JOBS, Job
 
 if TYPE_CHECKING:
-    from tpukit.control import Hooks
-    from tpukit.jobs.driver import Driver
+    from tpukit.jobs.controller.driver import Driver
+    from tpukit.kernel import Hooks
+    from tpukit.kernel.store import Holder, Lease, Store
     from tpukit.places.base import Observation, Place
-    from tpukit.store import Holder, Lease, Store
 
 CLOCK = SystemClock()
 
@@ -29,8 +29,8 @@ CLOCK = SystemClock()
 @cache
 def store() -> Store:
     """One for the process: in the home that $TPUKIT_STORE or the setting `store` names, or on this machine."""
-    from tpukit.spec import settings
-    from tpukit.store.home import open_store
+    from tpukit.jobs.spec import settings
+    from tpukit.kernel.store.home import open_store
 
     return open_store(settings.store(), paths.state())
 
@@ -48,7 +48,7 @@ def sender() -> str:
 
 
 def sender_of(one: Store) -> str:
-    from tpukit.store import mark
+    from tpukit.kernel.store import mark
 
     own = one.address if "://" in one.address else paths.mark(paths.state() / "sender")
     return mark.sender(one, lambda: own)
@@ -60,7 +60,7 @@ def shelf() -> Path:
 
 
 def holder() -> Holder:
-    from tpukit.store.process import this_process
+    from tpukit.kernel.store.process import this_process
 
     return this_process()
 
@@ -78,7 +78,7 @@ def driver(
 
     It renews its leases in the background: an upload may take longer than a lease.
     """
-    from tpukit.jobs.driver import Driver
+    from tpukit.jobs.controller.driver import Driver
     from tpukit.jobs.spent_budgets import Holding
 
     driver = Driver(
@@ -100,7 +100,7 @@ def driver(
 
 def claim(job_id: str) -> None:
     """Hold a job before other drivers can see it: they may not have its code."""
-    from tpukit.control.leases import SECONDS
+    from tpukit.kernel.leases import SECONDS
 
     store().acquire(f"{JOBS.name}/{job_id}", holder(), SECONDS)
 
@@ -134,7 +134,7 @@ def find(name: str) -> Job:
     from tpukit.cli.who import window_name
 
     if window := window_name(name):
-        from tpukit.manager import windows
+        from tpukit.sharing import windows
 
         return get(windows.get(store(), window).job)
     if ":" in name:
@@ -152,7 +152,7 @@ def find(name: str) -> Job:
 
 
 def get(job_id: str) -> Job:
-    from tpukit.jobs.driver import find as by_id
+    from tpukit.jobs.controller.driver import find as by_id
 
     return by_id(store(), job_id)
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from tpukit.goodput.accounts import Account
     from tpukit.goodput.money import Bill
-    from tpukit.records import Job
+    from tpukit.jobs.records import Job
 
 
 @click.command("cost")
@@ -44,7 +44,7 @@ def command(
       tpu cost --team research --budget 5000 --hold
     """
     from tpukit.cli import context
-    from tpukit.errors import Invalid, Problem
+    from tpukit.core.errors import Invalid, Problem
     from tpukit.goodput import accounts, budgets
     from tpukit.goodput.causes import Cause
 
@@ -87,8 +87,8 @@ def _jobs(name: str | None, team: str, start: float) -> list[Job]:
 def _since(text: str, now: float) -> float:
     from datetime import UTC, datetime
 
-    from tpukit.errors import Invalid, Problem
-    from tpukit.spec import durations
+    from tpukit.core.errors import Invalid, Problem
+    from tpukit.jobs.spec import durations
 
     if not text:
         return 0.0
@@ -121,10 +121,10 @@ def _csv(listed: Sequence[Account]) -> str:
 
 
 def _print(listed: Sequence[Account], whole: Bill, causes: Sequence[Any], *, one: bool) -> None:
-    from tpukit import report
     from tpukit.goodput.accounts import lines, usd
-    from tpukit.report import tables
-    from tpukit.report.layout import FittedTable, TableField, plain
+    from tpukit.jobs import report
+    from tpukit.jobs.report import tables
+    from tpukit.jobs.report.layout import FittedTable, TableField, plain
 
     console = tables.console()
     if one:

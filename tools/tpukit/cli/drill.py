@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tpukit.cli.submission import set_option
-from tpukit.errors import Invalid, Problem
+from tpukit.core.errors import Invalid, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -64,8 +64,8 @@ def command(
       tpu drill job.yaml --require exact --junit drill.xml      in CI
       tpu sandbox shell tpu drill gke.yaml --place gke   in the cluster of a sandbox
     """
-    from tpukit import paths
     from tpukit.cli import context, drill_table, submission
+    from tpukit.core import paths
     from tpukit.drill import engine
 
     submission.check_place(place)
@@ -116,9 +116,9 @@ def _site(place: str, *, retain: bool) -> Callable[[Path], Site]:
     if not can.drives_itself:
         hint = "leave --place out; `tpu sandbox faults vm` loses TPU VMs of a sandbox under a job of `tpu run`"
         raise Invalid(Problem("--place", f"jobs cannot be drilled on {place}", hint))
+    from tpubox.box import job_hosts
     from tpukit import kube
     from tpukit.drill.gke_site import GkeSite
-    from tpukit.sandbox import job_hosts
 
     current = kube.current_context()
     found = next((one for one in kube.contexts() if one.name == current), None)
@@ -159,7 +159,7 @@ def _check_writable(option: str, path: Path | None) -> None:
 
 
 def _seconds(budget: str) -> float:
-    from tpukit.spec import durations
+    from tpukit.jobs.spec import durations
 
     try:
         return float(durations.parse(budget)) if budget else 0.0

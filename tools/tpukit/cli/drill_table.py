@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tpukit import report
+from tpukit.core.quantities import counted
 from tpukit.drill.costs import HOURS_A_MONTH
-from tpukit.quantities import counted
+from tpukit.jobs import report
 
 if TYPE_CHECKING:
     from rich.table import Table

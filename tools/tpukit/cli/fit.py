@@ -12,7 +12,7 @@ from tpukit.cli.submission import set_option
 
 if TYPE_CHECKING:
     from tpukit.fit.check import Report
-    from tpukit.plan import Plan
+    from tpukit.jobs.plan import Plan
 
 
 @click.command("fit")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tpukit.quantities import counted
+from tpukit.core.quantities import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

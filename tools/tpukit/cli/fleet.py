@@ -11,8 +11,8 @@ import click
 
 from tpukit.cli import fleet_flags as flags
 from tpukit.cli import fleet_logs, fleet_owner
-from tpukit.errors import Invalid, NotFound, TpukitError
-from tpukit.quantities import counted
+from tpukit.core.errors import Invalid, NotFound, TpukitError
+from tpukit.core.quantities import counted
 
 if TYPE_CHECKING:
     from tpukit.fleet.listing import Located
@@ -95,7 +95,7 @@ def status(file: Path | None, zones: str | None, gcs_bucket: str | None, name: s
     from tpukit.fleet import driver
     from tpukit.fleet import wanted as plans
     from tpukit.fleet.status import status as now
-    from tpukit.report import tables
+    from tpukit.jobs.report import tables
 
     target, chosen = flags.target_of(file, name, gcs_bucket), flags.split_zones(zones)
     known, plan = driver.of(context.store(), target.name), target.plan()
@@ -121,7 +121,7 @@ def list_(zones: str | None, as_json: bool) -> None:
     from tpukit.cli import context, vms
     from tpukit.fleet import listing
     from tpukit.fleet.records import FLEET, OWNER, WORKERS
-    from tpukit.store import everything
+    from tpukit.kernel.store import everything
 
     known = [entry.value for entry in everything(context.store(), WORKERS)]
     listed = listing.read_all(vms.cloud(), flags.zones_of(known, *flags.split_zones(zones)))
@@ -295,8 +295,8 @@ command.add_command(fleet_logs.logs)
 @command.command()
 def schema() -> None:
     """Print the JSON Schema of fleet files, for editors."""
-    from tpukit.spec import json_schema
-    from tpukit.spec.fleet import FleetSpec
+    from tpukit.jobs.spec import json_schema
+    from tpukit.jobs.spec.fleet import FleetSpec
 
     click.echo(json.dumps(json_schema(FleetSpec, "tpukit fleet"), indent=2))
 
@@ -342,7 +342,7 @@ def _confirm_changes(plan: Plan, there: Located, *, yes: bool) -> None:
 
 def _say_limit(plan: Plan) -> None:
     """Say before anything is created when it ends by itself."""
-    from tpukit.spec import durations
+    from tpukit.jobs.spec import durations
 
     if plan.unattended:
         words = f"TPU VMs end by themselves after {durations.write(int(plan.unattended))} without a driver"

@@ -18,8 +18,9 @@ LONGEST_TICK = 10.0
 
 
 def acting() -> Acting:
-    from tpukit import catalogue, paths
+    from tpukit import catalogue
     from tpukit.cli import context, vms
+    from tpukit.core import paths
     from tpukit.fleet import dataset
     from tpukit.fleet.act import Acting
     from tpukit.fleet.reach import Reach
@@ -51,7 +52,7 @@ def drive(
     from tpukit.cli import context, fleet_screen
     from tpukit.fleet import driver as fleets
     from tpukit.fleet import progress
-    from tpukit.report import tables
+    from tpukit.jobs.report import tables
 
     store, act = context.store(), acting()
     screen = fleet_screen.Screen(tables.console(stderr=True), live=live, interval=interval)

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from tpukit.errors import Invalid, Problem
+from tpukit.core.errors import Invalid, Problem
 
 if TYPE_CHECKING:
     from tpukit.fleet.records import Worker
     from tpukit.fleet.wanted import Plan
-    from tpukit.spec.fleet import FleetSpec
+    from tpukit.jobs.spec.fleet import FleetSpec
 
 F = TypeVar("F", bound=Callable[..., Any])
 EARLIER_NAME = "tpu"
@@ -74,7 +74,7 @@ def _with(function: F, options: Sequence[Callable[[F], F]]) -> F:
 
 def spec_of(file: Path | None, words: dict[str, Any]) -> FleetSpec:
     """What the file and the flags ask for together."""
-    from tpukit.spec import fleet
+    from tpukit.jobs.spec import fleet
 
     durations = ("patience", "claim", "move_after")
     own = ("zones", "option", "model", "on_demand", *durations)
@@ -110,7 +110,7 @@ class Target:
 
     def plan(self) -> Plan | None:
         """What its bucket says of it; None where no bucket was named, or nothing was deployed from it."""
-        from tpukit.errors import NotFound
+        from tpukit.core.errors import NotFound
         from tpukit.fleet import wanted as plans
 
         try:

@@ -39,7 +39,7 @@ def logs(tpu: str, follow: bool, name: str | None) -> None:
 def _follow(acting: Acting, fleet: str, tpu: str) -> None:
     """Print the log until its program has ended. A TPU VM that is unreachable or being recreated is waited for."""
     from tpukit.cli import context
-    from tpukit.errors import NotYet, Transient
+    from tpukit.core.errors import NotYet, Transient
 
     attempt, position, reported = -1, 0, ""
     while True:
@@ -76,7 +76,7 @@ def _print(acting: Acting, worker: Worker, position: int) -> tuple[int, str]:
 
 def _worker(fleet: str, tpu: str) -> Worker:
     from tpukit.cli import context
-    from tpukit.errors import NotFound
+    from tpukit.core.errors import NotFound
     from tpukit.fleet import driver
 
     for worker in driver.of(context.store(), fleet):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tpukit.cli import questions
-from tpukit.errors import Invalid, Problem
+from tpukit.core.errors import Invalid, Problem
 
 if TYPE_CHECKING:
     from tpukit.fleet.listing import Located

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tpukit.cli import context
-from tpukit.errors import TpukitError
-from tpukit.quantities import counted
+from tpukit.core.errors import TpukitError
+from tpukit.core.quantities import counted
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -110,7 +110,7 @@ def dashboard(
     from rich.console import Group
     from rich.text import Text
 
-    from tpukit.report.layout import FittedTable, TableField, plain
+    from tpukit.jobs.report.layout import FittedTable, TableField, plain
 
     shown = _most_urgent(workers, rows)
     figures = [_figures(one, made) for one in shown]
@@ -183,7 +183,7 @@ def _right(cells: list[str], heading: str) -> tuple[str, list[str]]:
 
 
 def _message(worker: Worker) -> str:
-    from tpukit.report.layout import plain
+    from tpukit.jobs.report.layout import plain
 
     return "" if worker.state == "done" else plain(worker.message)
 

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import click
 
 from tpukit.cli.interrupts import Interrupted, Interrupts
-from tpukit.errors import TpukitError, Transient
+from tpukit.core.errors import TpukitError, Transient
 
 if TYPE_CHECKING:
+    from tpukit.jobs.rehearsal import Loss
+    from tpukit.jobs.report.live import Screen
     from tpukit.places.base import HostView, Observation
-    from tpukit.rehearsal import Loss
-    from tpukit.report.live import Screen
 
 TICK_SECONDS = 0.2
 AWAY_SECONDS = 1.0
@@ -29,7 +29,7 @@ class Follower:
 
     def __init__(self, job_id: str, on_interrupt: str, interrupts: Interrupts, loss: Loss | None = None) -> None:
         from tpukit.cli import context
-        from tpukit.records import JOBS
+        from tpukit.jobs.records import JOBS
 
         self._id, self._on_interrupt, self._interrupts = job_id, on_interrupt, interrupts
         self._loss = loss  # until it happened
@@ -56,7 +56,7 @@ class Follower:
     def follow(self) -> int:
         """To its end, or until the person leaves: the exit code."""
         from tpukit.cli import context
-        from tpukit.report.live import Screen
+        from tpukit.jobs.report.live import Screen
 
         screen = Screen(context.store(), context.places(), self._id)
         while True:
@@ -76,8 +76,8 @@ class Follower:
     def hand_over(self) -> int:
         """Drive until the place has the job, where it then goes on by itself: the exit code."""
         from tpukit.cli import context
+        from tpukit.jobs.reasons import State
         from tpukit.places.base import Handle
-        from tpukit.reasons import State
 
         due = self._clock.monotonic() + HAND_OVER_SECONDS
         while True:
@@ -167,9 +167,9 @@ class Follower:
 
     def _lose(self, hosts: Sequence[HostView]) -> None:
         from tpukit.cli import context
+        from tpukit.jobs.records import JOBS
+        from tpukit.kernel.store import change
         from tpukit.places.base import Handle
-        from tpukit.records import JOBS
-        from tpukit.store import change
 
         victim = self._loss.victim(hosts) if self._loss else None
         if self._loss and not victim:
@@ -187,8 +187,8 @@ class Follower:
 
     def _say_unseen(self, loss: Loss, hosts: Sequence[HostView]) -> None:
         """A loss that waits for a step which nobody can see would wait for ever without a word."""
-        from tpukit import report
         from tpukit.cli import context
+        from tpukit.jobs import report
 
         mine = [host for host in hosts if (host.slice, host.index) == (loss.slice, loss.index)]
         if self._unseen or any(host.step is not None for host in mine):
@@ -203,8 +203,8 @@ class Follower:
 
     def _result(self) -> int:
         from tpukit.cli import context
-        from tpukit.reasons import State
-        from tpukit.rules import SAY_PROGRESS
+        from tpukit.jobs.reasons import State
+        from tpukit.jobs.rules import SAY_PROGRESS
 
         completed = context.get(self._id).state is State.COMPLETED
         loss = self._loss

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from tpukit.errors import Invalid, Problem
+from tpukit.core.errors import Invalid, Problem
 
 
 @click.group("image")
@@ -44,10 +44,10 @@ def push(
 
     It is known by its digest from then on: the same job runs in the same image, whatever becomes of the tag.
     """
-    from tpukit.infra import images
-    from tpukit.spec import settings
-    from tpukit.spec.fields import IMAGE
-    from tpukit.spec.settings import Settings
+    from tpukit.cluster import images
+    from tpukit.jobs.spec import settings
+    from tpukit.jobs.spec.fields import IMAGE
+    from tpukit.jobs.spec.settings import Settings
 
     known = repository or settings.load().repository
     if not known:

@@ -74,8 +74,8 @@ def tag(job: str, tags: tuple[str, ...], remove: bool) -> None:
     from msgspec.structs import replace
 
     from tpukit.cli import context
-    from tpukit.records import JOBS
-    from tpukit.store import change
+    from tpukit.jobs.records import JOBS
+    from tpukit.kernel.store import change
 
     check_tags("TAGS", tags)
     record = change(
@@ -96,7 +96,7 @@ def tag(job: str, tags: tuple[str, ...], remove: bool) -> None:
 @click.option("--place", default=places.RENDERED, show_default=True, help="The place to render for.")
 def render(file: Path, sets: tuple[str, ...], place: str) -> None:
     """Print exactly what would be sent for the job in FILE, under a stand-in id. Nothing is created."""
-    from tpukit import render as rendering
+    from tpukit.jobs import render as rendering
 
     click.echo(rendering.text(make_plan(file, sets, place)), nl=False)
 
@@ -109,6 +109,6 @@ def schema() -> None:
     Point an editor at it with a first line such as
       # yaml-language-server: $schema=job.schema.json
     """
-    from tpukit.spec import json_schema
+    from tpukit.jobs.spec import json_schema
 
     click.echo(json.dumps(json_schema(), indent=2))

@@ -13,8 +13,8 @@ from tpukit.cli import job_view, questions
 from tpukit.cli.completion import job_argument
 
 if TYPE_CHECKING:
-    from tpukit.manager.windows import Window
-    from tpukit.records import Job
+    from tpukit.jobs.records import Job
+    from tpukit.sharing.windows import Window
 
 NOTHING_RUNS = "Nothing of it runs."
 _on = click.option("--on", default="", metavar="TPU", help="On another TPU.")
@@ -43,9 +43,9 @@ def _again(name: str, wanted: str, on: str, detach: bool) -> None:
     from tpukit.cli import context
     from tpukit.cli.follow import Follower
     from tpukit.cli.interrupts import Interrupts
-    from tpukit.errors import Invalid, Problem
+    from tpukit.core.errors import Invalid, Problem
     from tpukit.jobs import person_requests
-    from tpukit.records import Job
+    from tpukit.jobs.records import Job
 
     meant = job_view.find(name)
     if not isinstance(meant, Job):
@@ -79,7 +79,7 @@ def _again(name: str, wanted: str, on: str, detach: bool) -> None:
 def _window(name: str) -> Window | None:
     from tpukit.cli import context
     from tpukit.cli.who import window_name
-    from tpukit.manager import windows
+    from tpukit.sharing import windows
 
     window = window_name(name)
     return windows.get(context.store(), window) if window else None
@@ -88,7 +88,7 @@ def _window(name: str) -> Window | None:
 def _hold_again(window: Window) -> None:
     """Conflict where its TPU was given to another job meanwhile."""
     from tpukit.cli import context, vms
-    from tpukit.manager import inventory
+    from tpukit.sharing import inventory
 
     if window.tpu and inventory.get(context.store(), window.tpu):
         now = context.CLOCK.now()
@@ -106,9 +106,9 @@ def forget(job: str, yes: bool) -> None:
     process drives it: `tpu job stop` stops it and releases its hardware.
     """
     from tpukit.cli import context
-    from tpukit.errors import Conflict
-    from tpukit.records import JOBS
-    from tpukit.store import change
+    from tpukit.core.errors import Conflict
+    from tpukit.jobs.records import JOBS
+    from tpukit.kernel.store import change
 
     record = context.find(job)
     if record.state.ended:
@@ -135,8 +135,8 @@ def lease_taken(job_id: str) -> Iterator[None]:
     """Hold the lease of a job that is to be closed, unless a driver holds it: a driver that is suspended before it
     starts an attempt finds its lease lost when it resumes."""
     from tpukit.cli import context
-    from tpukit.control.leases import SECONDS
-    from tpukit.records import JOBS
+    from tpukit.jobs.records import JOBS
+    from tpukit.kernel.leases import SECONDS
 
     lease = context.store().acquire(f"{JOBS.name}/{job_id}", context.holder(), SECONDS)
     try:
@@ -154,9 +154,9 @@ def left_behind(record: Job) -> str:
             or its place cannot be seen from here.
     """
     from tpukit.cli import context
-    from tpukit.errors import Conflict, TpukitError
+    from tpukit.core.errors import Conflict, TpukitError
+    from tpukit.jobs.plan import Plan
     from tpukit.places.base import Handle
-    from tpukit.plan import Plan
 
     place = context.places().get(record.place)
     if not record.attempts:
@@ -197,7 +197,7 @@ def left_behind(record: Job) -> str:
 def closed(job: Job, text: str, now: float) -> Job:
     from msgspec.structs import replace
 
-    from tpukit.reasons import Reason, State
+    from tpukit.jobs.reasons import Reason, State
 
     if job.state.ended:
         return job
@@ -222,7 +222,7 @@ def closed(job: Job, text: str, now: float) -> Job:
 def adopt(job: str) -> None:
     """Take over a JobSet that others sent, by name or TEAM/NAME: it may then be stopped and sent again from here."""
     from tpukit.cli import unmanaged
-    from tpukit.errors import NotFound
+    from tpukit.core.errors import NotFound
 
     missing = NotFound(f"there is no job {job} in a place that can be asked", hint="`tpu job list` shows all")
     unmanaged.adopt(*unmanaged.find(job, missing))

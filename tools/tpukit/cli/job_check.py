@@ -10,9 +10,9 @@ import click
 from tpukit.cli.who import user_name, user_option
 
 if TYPE_CHECKING:
-    from tpukit.manager.overview import Line
-    from tpukit.records import Job
-    from tpukit.report.layout import FittedTable
+    from tpukit.jobs.records import Job
+    from tpukit.jobs.report.layout import FittedTable
+    from tpukit.sharing.overview import Line
 
 READERS = 8
 NARROW = 120
@@ -31,7 +31,7 @@ show_option = click.option(
 def check(user: str, show: str, as_json: bool) -> None:
     """Show all jobs of a user once: windows, children below their parents."""
     from tpukit.cli import context, unattended
-    from tpukit.manager import overview, users
+    from tpukit.sharing import overview, users
 
     person = users.get(context.store(), user_name(user))
     lines = read(person.name)
@@ -49,7 +49,7 @@ def check(user: str, show: str, as_json: bool) -> None:
 
 def read(user: str) -> list[Line]:
     from tpukit.cli import context, unattended
-    from tpukit.manager import overview, windows
+    from tpukit.sharing import overview, windows
 
     listed = windows.of_user(context.store(), user)
     jobs = jobs_by_id([window.job for window in listed])
@@ -62,8 +62,8 @@ def table(
 ) -> FittedTable:
     """`output`: what jobs printed last, by job. `narrow`: names of TPUs without what all of a group begin with."""
     from tpukit.cli import context
-    from tpukit.report.layout import FittedTable, TableField, plain
-    from tpukit.report.tables import STYLES
+    from tpukit.jobs.report.layout import FittedTable, TableField, plain
+    from tpukit.jobs.report.tables import STYLES
 
     now = context.CLOCK.now()
     names = [plain(line.window.tpu) for line in lines]
@@ -104,14 +104,14 @@ def outputs(jobs: Sequence[Job], length: int) -> dict[str, Sequence[str]]:
 
 def _age(job: Job | None, now: float) -> str:
     """Seconds only in the first minute: a picture that is drawn again has few lines that changed."""
-    from tpukit import report
+    from tpukit.jobs import report
 
     words = report.elapsed(job.created, job.ended or now) if job else "-"
     return words.partition("m ")[0] + "m" if "m " in words else words
 
 
 def _short(lines: Sequence[Line]) -> list[str]:
-    from tpukit.manager import tpu_names
+    from tpukit.sharing import tpu_names
 
     parsed = [tpu_names.parse_tpu(line.window.tpu) for line in lines]
     return [one.short if one else line.window.tpu for one, line in zip(parsed, lines, strict=True)]
@@ -120,8 +120,8 @@ def _short(lines: Sequence[Line]) -> list[str]:
 def jobs_by_id(job_ids: Sequence[str]) -> dict[str, Job]:
     """Those that are remembered; from a store on a network, several at once. A list would read all jobs of all."""
     from tpukit.cli import context
-    from tpukit.errors import TpukitError
-    from tpukit.records import JOBS
+    from tpukit.core.errors import TpukitError
+    from tpukit.jobs.records import JOBS
 
     store, wanted = context.store(), list(dict.fromkeys(job_ids))
 
@@ -143,9 +143,9 @@ def jobs_by_id(job_ids: Sequence[str]) -> dict[str, Job]:
 
 def _output(job: Job, length: int) -> Sequence[str]:
     from tpukit.cli import context
-    from tpukit.errors import TpukitError
+    from tpukit.core.errors import TpukitError
+    from tpukit.jobs.report.layout import plain
     from tpukit.places.base import Handle
-    from tpukit.report.layout import plain
 
     if not job.attempts or job.place not in context.places():
         return ()
@@ -162,7 +162,7 @@ def _output(job: Job, length: int) -> Sequence[str]:
 
 
 def print_table(made: FittedTable) -> None:
-    from tpukit.report import tables
+    from tpukit.jobs.report import tables
 
     if made.row_count:
         tables.console().print(made)
@@ -171,6 +171,6 @@ def print_table(made: FittedTable) -> None:
 def json_of(line: Line) -> dict[str, Any]:
     import msgspec
 
-    from tpukit import report
+    from tpukit.jobs import report
 
     return {**msgspec.to_builtins(line.window), "depth": line.depth, "record": line.job and report.job_json(line.job)}

@@ -32,7 +32,7 @@ def exec_(job: str, host: str, command: tuple[str, ...]) -> None:
       tpu job exec pretrain 0-0 -- ps aux
     """
     from tpukit.cli import context, job_logs
-    from tpukit.errors import Conflict, Invalid, Problem
+    from tpukit.core.errors import Conflict, Invalid, Problem
     from tpukit.places.base import Handle
 
     command = command[1:] if command[:1] == ("--",) else command

@@ -12,11 +12,11 @@ from tpukit.cli.job_view import json_option
 from tpukit.cli.submission import check_place
 
 if TYPE_CHECKING:
-    from tpukit.records import Job
-    from tpukit.store import Broken, Entry
+    from tpukit.jobs.records import Job
+    from tpukit.kernel.store import Broken, Entry
 
 STATES = ("pending", "scheduled", "running", "completed", "failed", "cancelled")
-"""Of `tpukit.reasons.State`, which `--help` does not load."""
+"""Of `tpukit.jobs.reasons.State`, which `--help` does not load."""
 MOST = 50
 """Jobs that are listed unless all are asked for."""
 PAGE = 500
@@ -59,14 +59,14 @@ def command(
     if states:
         jobs, theirs = ([job for job in some if job.state in states] for some in (jobs, theirs))
     if as_json:
-        from tpukit import report
+        from tpukit.jobs import report
 
         context.print_json([report.job_json(job) for job in [*jobs, *theirs]] + [_broken_json(one) for one in broken])
         return
     if not jobs and not theirs and not broken:
         click.echo(_nothing(active, tag, place, states), err=True)
         return
-    from tpukit.report import tables
+    from tpukit.jobs.report import tables
 
     now = context.CLOCK.now()
     if jobs:
@@ -102,7 +102,7 @@ def matching(*, active: bool = False, tag: str = "", place: str = "", limit: int
 
 def _pages(active: bool, limit: int) -> Iterator[tuple[Sequence[Entry[Job]], Sequence[Broken]]]:
     from tpukit.cli import context
-    from tpukit.records import ACTIVE, JOBS
+    from tpukit.jobs.records import ACTIVE, JOBS
 
     cursor = ""
     while True:
@@ -123,7 +123,7 @@ def _unmanaged(jobs: Sequence[Job], place: str, active: bool) -> list[Job]:
 
 def _nothing(active: bool, tag: str, place: str, states: tuple[str, ...]) -> str:
     from tpukit.cli import context
-    from tpukit.records import JOBS
+    from tpukit.jobs.records import JOBS
 
     if not context.store().keys(JOBS):
         return "no jobs yet; `tpu run FILE` sends one"

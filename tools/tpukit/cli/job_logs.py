@@ -12,9 +12,9 @@ import click
 from tpukit.cli.completion import job_argument
 
 if TYPE_CHECKING:
+    from tpukit.jobs.records import Job
     from tpukit.places.base import Handle, Line, Place, Unmanaged
     from tpukit.places.unmanaged import UnmanagedJobs
-    from tpukit.records import Job
 
 SETTLE_SECONDS = 10.0
 """How long the record may take to say how an attempt ended whose hosts have ended."""
@@ -43,7 +43,7 @@ def logs(
       tpu job logs pretrain --since 10m --timestamps
     """
     from tpukit.cli import context, job_view
-    from tpukit.records import Job
+    from tpukit.jobs.records import Job
 
     age = _seconds(since)
     record, _ = job_view.up_to_date(job)
@@ -73,7 +73,7 @@ def _of_place(place: Place, handle: Handle, host: str, follow: bool) -> Iterator
 
 def _handle(record: Job, host: str, attempt: int | None) -> tuple[Handle, str]:
     """The attempt, and the full name of the host; empty: all of them."""
-    from tpukit.errors import NotFound
+    from tpukit.core.errors import NotFound
     from tpukit.places.base import Handle
 
     if not record.attempts:
@@ -86,8 +86,8 @@ def _handle(record: Job, host: str, attempt: int | None) -> tuple[Handle, str]:
 
 def host_name(handle: Handle, host: str) -> str:
     """The full name of a host that a person wrote as SLICE-HOST or in full; empty stays empty."""
-    from tpukit.errors import NotFound
-    from tpukit.plan import SLICE_JOB
+    from tpukit.core.errors import NotFound
+    from tpukit.jobs.plan import SLICE_JOB
 
     job_id = handle.plan.id
     prefix = f"{job_id}-{SLICE_JOB}-"
@@ -150,8 +150,8 @@ def _printer(prefix: str, alone: bool, timestamps: bool) -> Callable[[Line], Non
 
 
 def _seconds(since: str) -> float:
-    from tpukit.errors import Invalid, Problem
-    from tpukit.spec import durations
+    from tpukit.core.errors import Invalid, Problem
+    from tpukit.jobs.spec import durations
 
     try:
         return float(durations.parse(since)) if since else 0.0
@@ -160,7 +160,7 @@ def _seconds(since: str) -> float:
 
 
 def _check_times(place: str, known: bool) -> None:
-    from tpukit.errors import Invalid, Problem
+    from tpukit.core.errors import Invalid, Problem
 
     if not known:
         hint = "leave --since and --timestamps out; --tail prints the last lines"

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tpukit import resources
 from tpukit.cli.job_check import READERS, json_of, outputs, print_table, read, show_option, table, wanting_output
 from tpukit.cli.who import user_name, user_option
+from tpukit.core import resources
 
 if TYPE_CHECKING:
-    from tpukit.manager.overview import Line
-    from tpukit.manager.users import User
+    from tpukit.sharing.overview import Line
+    from tpukit.sharing.users import User
 
 OUTPUT_SECONDS = 15.0
 """Between two readings of a job's output, but for the chosen one: each asks a host."""
@@ -34,7 +34,7 @@ def command(user: str, show: str, interval: float | None, plain: bool, as_json: 
     that changed are drawn, so it can be used over a slow line; --interval makes it slower still.
     """
     from tpukit.cli import context
-    from tpukit.manager import overview, users
+    from tpukit.sharing import overview, users
 
     person = users.get(context.store(), user_name(user))
     letters = overview.shown(person.settings, show)
@@ -100,8 +100,8 @@ def _print(person: User, letters: str) -> None:
 
 def _print_changes(person: User, letters: str, seconds: float) -> None:
     from tpukit.cli import context
-    from tpukit.errors import Transient
-    from tpukit.manager import overview
+    from tpukit.core.errors import Transient
+    from tpukit.sharing import overview
 
     reader, last = Reader(person), None
     while True:

@@ -13,16 +13,16 @@ from tpukit import places
 from tpukit.cli import questions
 from tpukit.cli.submission import resume_option, set_option
 from tpukit.cli.who import user_name, user_option
-from tpukit.errors import Conflict, Invalid, Problem
-from tpukit.quantities import counted
+from tpukit.core.errors import Conflict, Invalid, Problem
+from tpukit.core.quantities import counted
 
 if TYPE_CHECKING:
-    from tpukit.manager.inventory import Vm
-    from tpukit.manager.users import User
-    from tpukit.manager.windows import Window
-    from tpukit.plan import Plan
-    from tpukit.records import Job
-    from tpukit.spec import Settings
+    from tpukit.jobs.plan import Plan
+    from tpukit.jobs.records import Job
+    from tpukit.jobs.spec import Settings
+    from tpukit.sharing.inventory import Vm
+    from tpukit.sharing.users import User
+    from tpukit.sharing.windows import Window
 
 FILE = "job.yaml"
 
@@ -75,7 +75,7 @@ def command(
     """
     from tpukit.cli import context, submission
     from tpukit.cli.interrupts import Interrupts
-    from tpukit.manager import users
+    from tpukit.sharing import users
 
     person = users.get(context.store(), user_name(user))
     folder = Path(users.directory(person, directory))
@@ -106,8 +106,8 @@ def again_on(job: Job, window: Window, wanted: str, tpu: str, detach: bool) -> N
     """Send an ended job to another TPU as a new job: from its last checkpoint, or from the beginning."""
     from tpukit.cli import context, submission
     from tpukit.cli.interrupts import Interrupts
-    from tpukit.manager import users
-    from tpukit.plan import Plan
+    from tpukit.jobs.plan import Plan
+    from tpukit.sharing import users
 
     if not job.state.ended:
         raise Conflict(f"{job.id} is {job.state}", hint=f"`tpu job stop {window.name}` first")
@@ -154,7 +154,7 @@ def send(
     from msgspec.structs import replace as changed
 
     from tpukit.cli import context, submission, vms
-    from tpukit.manager import inventory, users, windows
+    from tpukit.sharing import inventory, users, windows
 
     store, now = context.store(), context.CLOCK.now()
     tpu = vm.name if vm else plan.slice.name
@@ -198,7 +198,7 @@ def _follow(window: Window, follow: bool, interrupts: object) -> None:
 
 def _say_others(window: Window) -> None:
     from tpukit.cli import context, vms
-    from tpukit.manager import windows
+    from tpukit.sharing import windows
 
     others = [one for one in windows.of_user(context.store(), window.user) if one.number != window.number]
     if active := vms.active_jobs({one.job for one in others}):
@@ -211,8 +211,8 @@ def _tpu(word: str, place: str, person: User, reapply: bool | None, yes: bool, d
     """Return the TPU that `word` names, ready, and the active job that the user agreed to take it from, if any."""
     from tpukit import catalogue
     from tpukit.cli import context, vms
-    from tpukit.manager import inventory, tpu_names
-    from tpukit.manager.inventory import Vm
+    from tpukit.sharing import inventory, tpu_names
+    from tpukit.sharing.inventory import Vm
 
     if place != places.MACHINES:  # such a place has no TPU VMs: the name says the shape
         said = tpu_names.parse_tpu(vms.full_name(word))
@@ -252,7 +252,7 @@ def _is_type(word: str) -> bool:
 
 def _make_ready(vm: Vm, reapply: bool | None) -> None:
     from tpukit.cli import vm_act, vms
-    from tpukit.manager import shared_vms
+    from tpukit.sharing import shared_vms
 
     state = shared_vms.state(vms.cloud(), vm)
     if state == "READY":
@@ -270,7 +270,7 @@ def _make_ready(vm: Vm, reapply: bool | None) -> None:
 
 
 def _sets(vm: Vm, place: str, rule: str, sets: tuple[str, ...]) -> tuple[str, ...]:
-    from tpukit.rules import RULES
+    from tpukit.jobs.rules import RULES
 
     if rule and rule not in RULES:
         raise Invalid(Problem("--rule", f"there is no rule {rule}", f"write one of {', '.join(RULES)}"))

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import click
 
 from tpukit.cli.completion import job_ids
-from tpukit.errors import Invalid, NotFound, Problem
+from tpukit.core.errors import Invalid, NotFound, Problem
 
 if TYPE_CHECKING:
-    from tpukit.records import Job
+    from tpukit.jobs.records import Job
 
 WAIT_SECONDS = 0.1
 ASK_SECONDS = 1.0
@@ -35,7 +35,7 @@ def stop(jobs: tuple[str, ...], tag: str, wait: bool) -> None:
     """
     from tpukit.cli import job_view
     from tpukit.cli.follow import ask_to_stop
-    from tpukit.records import Job
+    from tpukit.jobs.records import Job
 
     if not jobs and not tag:
         raise Invalid(
@@ -96,8 +96,8 @@ def _see_off(records: Sequence[Job], wait: bool) -> bool:
 
 def _reachable(record: Job) -> bool:
     from tpukit.cli import context
-    from tpukit.errors import TpukitError
-    from tpukit.plan import Plan
+    from tpukit.core.errors import TpukitError
+    from tpukit.jobs.plan import Plan
 
     place = context.places().get(record.place)
     try:
@@ -113,7 +113,7 @@ def _for_unreachable(record: Job) -> str:
 def _wait_for_ends(job_ids: Sequence[str]) -> None:
     """Drive the jobs to their ends as soon as no other process does; until then, wait for that one."""
     from tpukit.cli import context
-    from tpukit.errors import TpukitError, Transient
+    from tpukit.core.errors import TpukitError, Transient
 
     said: set[tuple[str, str]] = set()
 
@@ -177,9 +177,9 @@ def wait(jobs: tuple[str, ...], timeout: str) -> None:
       tpu job wait pretrain && tpu run eval.yaml
       tpu job wait $(tpu run a.yaml b.yaml --detach) --timeout 12h
     """
-    from tpukit import report
     from tpukit.cli import context, unattended
-    from tpukit.reasons import State
+    from tpukit.jobs import report
+    from tpukit.jobs.reasons import State
 
     limit = _duration(timeout)
     left = [context.find(name).id for name in jobs]
@@ -209,14 +209,14 @@ def wait(jobs: tuple[str, ...], timeout: str) -> None:
 def _up_to_date(job_id: str) -> Job:
     """The record, brought up to what its place has. A store or a place that is away is asked again later."""
     from tpukit.cli import context, job_view
-    from tpukit.records import Job
+    from tpukit.jobs.records import Job
 
     record, _ = job_view.up_to_date(job_id)
     return record if isinstance(record, Job) else context.get(job_id)
 
 
 def _duration(text: str) -> float:
-    from tpukit.spec import durations
+    from tpukit.jobs.spec import durations
 
     try:
         return float(durations.parse(text)) if text else 0.0

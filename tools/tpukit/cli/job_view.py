@@ -9,10 +9,10 @@ import click
 from tpukit.cli.completion import job_argument
 
 if TYPE_CHECKING:
+    from tpukit.jobs.plan import Plan
+    from tpukit.jobs.records import Job
     from tpukit.places.base import HostView, Unmanaged
     from tpukit.places.unmanaged import UnmanagedJobs
-    from tpukit.plan import Plan
-    from tpukit.records import Job
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
@@ -20,7 +20,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON."
 def find(name: str) -> Job | tuple[UnmanagedJobs, Unmanaged]:
     """A job of this store, or one that a place has and no store of ours knows."""
     from tpukit.cli import context
-    from tpukit.errors import NotFound
+    from tpukit.core.errors import NotFound
 
     try:
         return context.find(name)
@@ -34,9 +34,9 @@ def up_to_date(name: str) -> tuple[Job | tuple[UnmanagedJobs, Unmanaged], tuple[
     """The same, brought up to what its place has, where that goes on while nobody drives the job; and its hosts, where
     they were seen on the way."""
     from tpukit.cli import context
-    from tpukit.errors import TpukitError
+    from tpukit.core.errors import TpukitError
+    from tpukit.jobs.records import Job
     from tpukit.places.base import Observation
-    from tpukit.records import Job
 
     job = find(name)
     if not isinstance(job, Job) or job.state.ended or job.place not in context.places():
@@ -61,9 +61,9 @@ def up_to_date(name: str) -> tuple[Job | tuple[UnmanagedJobs, Unmanaged], tuple[
 @json_option
 def show(job: str, as_json: bool) -> None:
     """Everything about a job: attempts, hosts, and what happened when."""
-    from tpukit import report
     from tpukit.cli import context
-    from tpukit.records import JOBS, Job
+    from tpukit.jobs import report
+    from tpukit.jobs.records import JOBS, Job
 
     record, seen = up_to_date(job)
     if not isinstance(record, Job):
@@ -93,7 +93,7 @@ def show(job: str, as_json: bool) -> None:
         return
     from rich.text import Text
 
-    from tpukit.report import tables
+    from tpukit.jobs.report import tables
 
     attempt = record.attempt
     unseen = report.unseen(hosts, attempt.started, attempt.ended or context.CLOCK.now()) if attempt else ""
@@ -125,8 +125,8 @@ def show(job: str, as_json: bool) -> None:
 
 def _plan(record: Job) -> Plan | None:
     from tpukit.cli import context
-    from tpukit.errors import TpukitError
-    from tpukit.plan import Plan
+    from tpukit.core.errors import TpukitError
+    from tpukit.jobs.plan import Plan
 
     try:
         return Plan.from_json(record.plan)
@@ -137,7 +137,7 @@ def _plan(record: Job) -> Plan | None:
 
 def _hosts(record: Job) -> tuple[HostView, ...]:
     from tpukit.cli import context
-    from tpukit.errors import TpukitError
+    from tpukit.core.errors import TpukitError
     from tpukit.places.base import Handle
 
     if not record.attempts or record.place not in context.places():
@@ -154,7 +154,7 @@ def _hosts(record: Job) -> tuple[HostView, ...]:
 
 def _driver(record: Job) -> str:
     from tpukit.cli import context
-    from tpukit.errors import TpukitError
+    from tpukit.core.errors import TpukitError
 
     try:
         return "" if record.state.ended else context.driven_by_another(record.id)

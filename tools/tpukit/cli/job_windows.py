@@ -9,11 +9,11 @@ import click
 
 from tpukit.cli.job_check import jobs_by_id
 from tpukit.cli.who import user_name, user_option, window_name
-from tpukit.quantities import counted
+from tpukit.core.quantities import counted
 
 if TYPE_CHECKING:
-    from tpukit.manager.windows import Window
-    from tpukit.records import Job
+    from tpukit.jobs.records import Job
+    from tpukit.sharing.windows import Window
 
 
 @click.command()
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 def clear(user: str, finished: bool, error: bool, parents: bool, missing: bool, dead: bool) -> None:
     """Drop windows of jobs that have ended, and free their TPUs. The jobs stay in `tpu job list`."""
     from tpukit.cli import context
-    from tpukit.manager import windows
+    from tpukit.sharing import windows
 
     name = user_name(user)
     listed = windows.of_user(context.store(), name)
@@ -57,9 +57,9 @@ def clear(user: str, finished: bool, error: bool, parents: bool, missing: bool, 
 def ack(user: str) -> None:
     """Have the driver look at active jobs now: those of --user, or all."""
     from tpukit.cli import context
-    from tpukit.manager import windows
-    from tpukit.records import ACTIVE, JOBS
-    from tpukit.store import change, everything
+    from tpukit.jobs.records import ACTIVE, JOBS
+    from tpukit.kernel.store import change, everything
+    from tpukit.sharing import windows
 
     store = context.store()
     own = {window.job for window in windows.of_user(store, user_name(user))} if user else None
@@ -79,8 +79,8 @@ def ack(user: str) -> None:
 def rules(as_json: bool) -> None:
     """Show what each rule does when hardware is lost. `pre` is the default on spot TPUs, `pass` on others."""
     from tpukit.cli import context
-    from tpukit.reasons import Lost
-    from tpukit.rules import RULES
+    from tpukit.jobs.reasons import Lost
+    from tpukit.jobs.rules import RULES
 
     if as_json:
         context.print_json(
@@ -105,7 +105,7 @@ def update_log(window: str, log: str, code: str, tpu: str, start: str) -> None:
     from msgspec.structs import replace
 
     from tpukit.cli import context
-    from tpukit.manager import users, windows
+    from tpukit.sharing import users, windows
 
     name = _window(window)
     one = windows.changed(context.store(), name, lambda old: replace(old, log=log, code=code))
@@ -122,7 +122,7 @@ def finish(window: str) -> None:
     from msgspec.structs import replace
 
     from tpukit.cli import context
-    from tpukit.manager import users, windows
+    from tpukit.sharing import users, windows
 
     now = context.CLOCK.now()
     one = windows.changed(context.store(), _window(window), lambda old: replace(old, finished=now))
@@ -130,7 +130,7 @@ def finish(window: str) -> None:
 
 
 def _window(text: str) -> str:
-    from tpukit.errors import Invalid, Problem
+    from tpukit.core.errors import Invalid, Problem
 
     name = window_name(text)
     if not name:
@@ -145,9 +145,9 @@ def _active(jobs: dict[str, Job]) -> list[Job]:
 def _closed(job: Job) -> Job | None:
     """The job closed, where nobody drives it and its place has nothing of it; None where it may live."""
     from tpukit.cli import context, job_act
-    from tpukit.errors import Conflict
-    from tpukit.records import JOBS
-    from tpukit.store import change
+    from tpukit.core.errors import Conflict
+    from tpukit.jobs.records import JOBS
+    from tpukit.kernel.store import change
 
     if context.lease(job.id) is not None or not job.attempts:
         return None
@@ -168,8 +168,8 @@ def _drop(window: Window) -> None:
     from contextlib import suppress
 
     from tpukit.cli import context
-    from tpukit.errors import TpukitError
-    from tpukit.manager import inventory, windows
+    from tpukit.core.errors import TpukitError
+    from tpukit.sharing import inventory, windows
 
     vm = inventory.get(context.store(), window.tpu) if window.tpu else None
     if vm and vm.job == window.job:

@@ -25,10 +25,10 @@ from textual.widgets import Log, Static
 
 from tpukit.cli.job_check import NARROW, table
 from tpukit.cli.job_monitor import Picture
-from tpukit.errors import TpukitError
-from tpukit.manager import overview
-from tpukit.manager.overview import Line
-from tpukit.report.layout import plain
+from tpukit.core.errors import TpukitError
+from tpukit.jobs.report.layout import plain
+from tpukit.sharing import overview
+from tpukit.sharing.overview import Line
 
 LOG_LINES = 10_000
 FLUSH_SECONDS = 0.25

@@ -31,7 +31,7 @@ def command(no_open: bool, port: int) -> None:
       tpu page
       tpu page --no-open             for a browser elsewhere: ssh -L 9465:localhost:9465 HOST
     """
-    from tpukit import paths
+    from tpukit.core import paths
     from tpukit.serve.page import page_server, sessions
 
     left = sessions.read(paths.state() / page_server.FILE)

@@ -81,15 +81,15 @@ def run(
 
     It may be killed at any moment: all that it knows is in the cluster, and the next one goes on.
     """
-    from tpukit.clock import SystemClock
-    from tpukit.cloud.gke import Client
-    from tpukit.control.loop import Loop
+    from tpukit.core.clock import SystemClock
+    from tpukit.google.gke import Client
+    from tpukit.kernel.loop import Loop
+    from tpukit.kernel.store.process import this_process
     from tpukit.provisioner import logs
     from tpukit.provisioner.driver import Driver
     from tpukit.provisioner.leader import Leadership
     from tpukit.provisioner.metrics import Metrics
     from tpukit.provisioner.view import MirrorView
-    from tpukit.store.process import this_process
 
     logs.to_stderr(json_lines=log_format == "json")
     log = logging.getLogger("tpukit.provisioner")
@@ -130,7 +130,7 @@ def run(
         kernel=driver.kernel,
     )
     if not no_http:
-        from tpukit.serve import http
+        from tpukit.kernel import http
 
         server = http.start(loop, metrics, port, bind)
         log.info(f"health and metrics on http://{bind}:{server.server_address[1]}")
@@ -162,8 +162,8 @@ def explain(
     """Explain what was done for a JobSet, what it waits for and what happens next."""
     from dataclasses import asdict
 
-    from tpukit.clock import SystemClock
-    from tpukit.cloud.gke import Client
+    from tpukit.core.clock import SystemClock
+    from tpukit.google.gke import Client
     from tpukit.provisioner import explain as explaining
 
     kube = _kube(context)
@@ -214,10 +214,10 @@ def init(project: str, cluster: str, folder: Path, auto_upgrade: bool | None, **
     For the cluster of the settings, which `tpu cluster up` created, its repository, the account of its nodes and its
     release channel are known.
     """
-    from tpukit.infra import gcloud
-    from tpukit.infra.spec import ClusterSpec
+    from tpukit.cluster import gcloud
+    from tpukit.cluster.spec import ClusterSpec
+    from tpukit.jobs.spec import settings
     from tpukit.provisioner import deployment
-    from tpukit.spec import settings
 
     own = settings.load()
     known = own.project == project and (own.context or "").endswith(f"_{cluster}")
@@ -238,7 +238,7 @@ def init(project: str, cluster: str, folder: Path, auto_upgrade: bool | None, **
 @click.option("--port", type=click.IntRange(1, 65535), default=PORT, show_default=True)
 def check(probe: str, port: int) -> None:
     """Ask the one that runs on this machine how it is."""
-    from tpukit.serve import http
+    from tpukit.kernel import http
 
     click.echo(http.check(probe, port, "tpu provisioner run"), err=True)
 
@@ -257,7 +257,7 @@ def _kube(context: str | None) -> Cluster:
 
 
 def _identity(kube: Cluster, system: str, zones: str = "", **given: str | None) -> Identity:
-    from tpukit.errors import Denied, NotFound, Unauthenticated
+    from tpukit.core.errors import Denied, NotFound, Unauthenticated
     from tpukit.provisioner import settings
     from tpukit.provisioner.driven_cluster import identity
 

@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from tpukit.errors import Invalid, Problem
+from tpukit.core.errors import Invalid, Problem
 
 TYPE = "Type {} to do so"
 

@@ -16,8 +16,8 @@ from tpukit.cli.queue_deploy import deploy, uninstall
 from tpukit.cli.queue_view import client, follow, follow_to_end, list_jobs, show
 
 if TYPE_CHECKING:
-    from tpukit.queue.driver import Starter
-    from tpukit.queue.worker import Settings
+    from tpukit.code_queue.driver import Starter
+    from tpukit.code_queue.worker import Settings
 
 PORT = 9466
 REST_PORT = 9467
@@ -106,7 +106,7 @@ def retry(job_id: str) -> None:
 @click.option("--older-than", default="7d", show_default=True, help="Since they ended: 30m, 12h, 7d.")
 def purge(older_than: str) -> None:
     """Remove jobs that ended a while ago."""
-    from tpukit.spec import durations
+    from tpukit.jobs.spec import durations
 
     try:
         age = durations.parse(older_than)
@@ -145,8 +145,8 @@ def work(job_id: str, host: int, **options: Any) -> None:
     Memory is what the container allows. Told to leave (a node is taken away), it gives the job back.
     """
     from tpukit.cli import context
-    from tpukit.queue.records import SCHEDULED
-    from tpukit.queue.worker import Worker
+    from tpukit.code_queue.records import SCHEDULED
+    from tpukit.code_queue.worker import Worker
 
     worker = Worker(context.store(), context.holder(), _settings(memory=0, processes=4096, **options), context.say)
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -222,12 +222,11 @@ def serve(
     It may be killed at any moment: what it ran is taken up again by the next one.
     """
     from tpukit.cli import context
-    from tpukit.control import Leases
-    from tpukit.queue import slices
-    from tpukit.queue.driver import Driver
-    from tpukit.queue.service import Metrics, Service
-    from tpukit.queue.worker import Worker
-    from tpukit.serve import http
+    from tpukit.code_queue import slices
+    from tpukit.code_queue.driver import Driver
+    from tpukit.code_queue.service import Metrics, Service
+    from tpukit.code_queue.worker import Worker
+    from tpukit.kernel import Leases, http
 
     if check:
         click.echo(http.check(check, port, "tpu queue serve"), err=True)
@@ -290,9 +289,9 @@ def rest(port: int, bind: str, token_file: Path | None, allow: tuple[str, ...], 
     \b
     curl -H "Authorization: Bearer $(cat TOKEN-FILE)" localhost:9467/v1/jobs -d '{"code": "result = 6 * 7"}'
     """
-    from tpukit import paths
-    from tpukit.queue import rest_server
-    from tpukit.queue.access import Access, own_token, read_token
+    from tpukit.code_queue import rest_server
+    from tpukit.code_queue.access import Access, own_token, read_token
+    from tpukit.core import paths
 
     own = paths.state() / "queue" / "rest-token"
     token = read_token(token_file) if token_file else "" if allow else own_token(own)
@@ -300,7 +299,7 @@ def rest(port: int, bind: str, token_file: Path | None, allow: tuple[str, ...], 
         raise click.UsageError("--allow and --audience go together")
     verify = None
     if allow:
-        from tpukit.cloud.identity import IdentityTokens
+        from tpukit.google.identity import IdentityTokens
 
         verify = IdentityTokens(audience).email
     leaving = Leaving()
@@ -313,17 +312,17 @@ def rest(port: int, bind: str, token_file: Path | None, allow: tuple[str, ...], 
 
 
 def _results() -> str:
-    from tpukit import paths
+    from tpukit.core import paths
 
     return str(paths.data() / "queue" / "results")
 
 
 def _starter(team: str, image: str, tpu: str, results: str, store: str, network: bool, *, patience: float) -> Starter:
     from tpukit import catalogue
-    from tpukit.errors import Invalid
+    from tpukit.code_queue.kube_workers import ClusterStarter
+    from tpukit.code_queue.manifest import Target
+    from tpukit.core.errors import Invalid
     from tpukit.kube import Cluster
-    from tpukit.queue.kube_workers import ClusterStarter
-    from tpukit.queue.manifest import Target
 
     if not image or not results.startswith("gs://"):
         raise Invalid("pods need --image, and --results gs://BUCKET/PREFIX: they retain nothing themselves")
@@ -339,10 +338,10 @@ def _starter(team: str, image: str, tpu: str, results: str, store: str, network:
 def _settings(
     *, memory: float, processes: int, network: bool, preload: str, results: str, grace: float, tpu: str = ""
 ) -> Settings:
-    from tpukit import paths
-    from tpukit.errors import Invalid
-    from tpukit.queue import child, slices
-    from tpukit.queue.worker import Settings
+    from tpukit.code_queue import child, slices
+    from tpukit.code_queue.worker import Settings
+    from tpukit.core import paths
+    from tpukit.core.errors import Invalid
 
     if sys.platform != "linux":
         raise Invalid(

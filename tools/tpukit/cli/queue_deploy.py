@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tpukit.cli import questions
-from tpukit.errors import Conflict, Invalid, Problem
+from tpukit.core.errors import Conflict, Invalid, Problem
 
 if TYPE_CHECKING:
-    from tpukit.infra.queue_deployment import Deployment
+    from tpukit.cluster.queue_deployment import Deployment
 
 _NO_SLICE = "v5e-4:spot"
 
@@ -55,8 +55,8 @@ def deploy(tpu: str, dry_run: bool, **target: Any) -> None:
     continues where it stopped.
     """
     from tpukit import catalogue
-    from tpukit.clock import SystemClock
-    from tpukit.infra import queue_deployment
+    from tpukit.cluster import queue_deployment
+    from tpukit.core.clock import SystemClock
 
     catalogue.find(tpu.partition(":")[0])
     asked = _deployment(tpu=tpu, **target)
@@ -76,8 +76,8 @@ def deploy(tpu: str, dry_run: bool, **target: Any) -> None:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def uninstall(dry_run: bool, evict: bool, yes: bool, **target: Any) -> None:
     """Remove the queue from a cluster, with its Google accounts. Jobs in the store, results and images stay."""
-    from tpukit.clock import SystemClock
-    from tpukit.infra import queue_deployment, queue_removal
+    from tpukit.cluster import queue_deployment, queue_removal
+    from tpukit.core.clock import SystemClock
 
     asked = _deployment(tpu=_NO_SLICE, **target)
     queue_deployment.check(asked)
@@ -108,9 +108,9 @@ def _deployment(
     context: str | None,
     tpu: str,
 ) -> Deployment:
-    from tpukit.infra.images import Repository
-    from tpukit.infra.queue_deployment import Deployment
-    from tpukit.spec import settings
+    from tpukit.cluster.images import Repository
+    from tpukit.cluster.queue_deployment import Deployment
+    from tpukit.jobs.spec import settings
 
     own = settings.load()
     known = repository or own.repository

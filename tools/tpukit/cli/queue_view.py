@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from tpukit.queue.client import Client
-    from tpukit.queue.records import QueuedJob
+    from tpukit.code_queue.client import Client
+    from tpukit.code_queue.records import QueuedJob
 
 STATUSES = ("pending", "scheduled", "running", "completed", "failed", "cancelled")
 UNSERVED_SECONDS = 3.0
@@ -47,9 +47,9 @@ def list_jobs(status: tuple[str, ...], dead: bool, limit: int, as_json: bool) ->
 @_json_option
 def show(job_id: str, as_json: bool) -> None:
     """Show a job: its document, its result and what happened to it."""
-    from tpukit import report
     from tpukit.cli import context
-    from tpukit.queue.records import TIMES
+    from tpukit.code_queue.records import TIMES
+    from tpukit.jobs import report
 
     queue = client()
     job = queue.get(job_id)
@@ -79,10 +79,10 @@ def follow(job_id: str) -> None:
 
 def follow_to_end(queue: Client, job_id: str) -> None:
     """Print what happens to a job until it ends, then its logs and its result."""
-    from tpukit import report
     from tpukit.cli import context
-    from tpukit.errors import NotYet
-    from tpukit.queue.records import ENDED, PENDING
+    from tpukit.code_queue.records import ENDED, PENDING
+    from tpukit.core.errors import NotYet
+    from tpukit.jobs import report
 
     said, unserved = "", False
     while True:
@@ -107,14 +107,14 @@ def follow_to_end(queue: Client, job_id: str) -> None:
 
 def _served() -> bool:
     from tpukit.cli import context
-    from tpukit.queue.driver import LEADER
+    from tpukit.code_queue.driver import LEADER
 
     return context.store().lease(LEADER) is not None
 
 
 def print_end(job_id: str, job: QueuedJob) -> None:
     """Print the result of a job that completed. Raises for any other."""
-    from tpukit.errors import TpukitError
+    from tpukit.core.errors import TpukitError
 
     if job.status != "completed":
         raise TpukitError(
@@ -128,7 +128,7 @@ def print_end(job_id: str, job: QueuedJob) -> None:
 
 def client() -> Client:
     from tpukit.cli import context
-    from tpukit.queue.client import Client
+    from tpukit.code_queue.client import Client
 
     return Client(context.store())
 
@@ -140,8 +140,8 @@ def _fields(key: str, job: QueuedJob) -> dict[str, Any]:
 
 
 def _as_json(key: str, job: QueuedJob) -> dict[str, Any]:
-    from tpukit import report
-    from tpukit.queue.records import TIMES
+    from tpukit.code_queue.records import TIMES
+    from tpukit.jobs import report
 
     fields = _fields(key, job)
     return {**fields, **{name: report.iso(fields[name]) for name in (*TIMES, "not_before")}}

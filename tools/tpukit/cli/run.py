@@ -13,10 +13,10 @@ import click
 from tpukit import places
 from tpukit.cli.interrupts import Interrupted, Interrupts
 from tpukit.cli.submission import resume_option, set_option
-from tpukit.errors import Invalid, Problem, TpukitError
+from tpukit.core.errors import Invalid, Problem, TpukitError
 
 if TYPE_CHECKING:
-    from tpukit.plan import Plan
+    from tpukit.jobs.plan import Plan
 
 
 @click.command("run")
@@ -74,9 +74,9 @@ def command(
     interrupts = Interrupts().start()
     try:
         with interrupts.armed():
-            from tpukit import rehearsal
             from tpukit.cli import batch, context, submission, unattended
             from tpukit.cli.follow import Follower
+            from tpukit.jobs import rehearsal
 
             submission.check_tags("--tag", tags)
             if len(files) > 1:

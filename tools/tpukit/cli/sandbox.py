@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tpukit.cli import sandbox_faults
-from tpukit.errors import Invalid, NotFound, Problem
+from tpukit.core.errors import Invalid, NotFound, Problem
 
 if TYPE_CHECKING:
-    from tpukit.render.pool_kinds import PoolKind
-    from tpukit.sandbox.lifecycle import Status
+    from tpubox.box.lifecycle import Status
+    from tpukit.jobs.render.pool_kinds import PoolKind
 
 _name = click.option(
     "--name",
@@ -42,7 +42,7 @@ def command(context: click.Context) -> None:
       tpu sandbox down                   stop it and remove all of it
     """
     if context.invoked_subcommand is None:
-        from tpukit.sandbox import folder
+        from tpubox.box import folder
 
         for name in folder.names():
             click.echo(name)
@@ -77,7 +77,7 @@ def up(
     empty project, as Google gives one, with its APIs off: `tpu cluster bootstrap` turns them on, and Terraform or
     `tpu cluster` makes the rest, JobSet and Kueue included.
     """
-    from tpukit.sandbox import lifecycle
+    from tpubox.box import lifecycle
 
     wanted = _slices(slices)
     google = [f"--project={project}" for project in projects] + [f"--seconds={text}" for text in seconds]
@@ -91,7 +91,7 @@ def up(
     with _Progress() as progress:
         place = lifecycle.up(name, progress.say, google=tuple(google) or None, addons=addons or bool(wanted))
         if wanted:
-            from tpukit.sandbox.furnish import furnish
+            from tpubox.box.furnish import furnish
 
             progress.say("making slices, queues and a bucket")
             furnish(place, wanted)
@@ -105,7 +105,7 @@ def up(
 @_name
 def down(name: str) -> None:
     """Stop a sandbox and remove all of it: processes, state, logs."""
-    from tpukit.sandbox import lifecycle
+    from tpubox.box import lifecycle
 
     lifecycle.down(name)
     click.echo(f"sandbox {name} is gone", err=True)
@@ -116,7 +116,7 @@ def down(name: str) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print an object instead of a table.")
 def status(name: str, as_json: bool) -> None:
     """Components of a sandbox with their ports, memory and logs. Ends with 1 when one of them does not run."""
-    from tpukit.sandbox import lifecycle
+    from tpubox.box import lifecycle
 
     found = lifecycle.status(name)
     if as_json:
@@ -138,7 +138,8 @@ def shell(name: str, words: tuple[str, ...]) -> None:
 
     Options after the first word belong to the command that it names.
     """
-    from tpukit.sandbox import box_environment, folder
+    from tpubox.box import environment as box_environment
+    from tpubox.box import folder
 
     argv = words or (os.environ.get("SHELL") or "/bin/sh",)
     env = os.environ | box_environment.variables(folder.find(name))
@@ -155,7 +156,7 @@ command.add_command(sandbox_faults.command)
 
 def _slices(words: tuple[str, ...]) -> dict[PoolKind, int]:
     """`v4-16=2` or `v4-16:spot=2`; every wrong one at once."""
-    from tpukit.render import pool_kinds
+    from tpukit.jobs.render import pool_kinds
 
     found: dict[PoolKind, int] = {}
     problems: list[Problem] = []

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from tpukit.errors import Invalid
+from tpukit.core.errors import Invalid
 
 _name = click.option(
     "--name", default="default", show_default=True, envvar="TPUKIT_SANDBOX", help="Name of the sandbox."
@@ -35,8 +35,8 @@ def command(context: click.Context, name: str, as_json: bool) -> None:
     """
     if context.invoked_subcommand is not None:
         return
-    from tpukit.sandbox import fault_commands, folder
-    from tpukit.sandbox.emulator import agent
+    from tpubox.box import fault_commands, folder
+    from tpubox.box.emulator import agent
 
     place = folder.find(name)
     ordered, pools = fault_commands.table(place), agent(place).pools()
@@ -74,7 +74,7 @@ def add(name: str, kind: str, fault_name: str | None, **words: Any) -> None:
     """Order a fault of Google's APIs: refuse, rate, lost, cut, hang, slow, fail, broken, stockout, quota,
     gce-quota; or of TPU VMs, --seconds after they are ready: preempt, repair, maintenance, unhealthy, crash, freeze,
     unreachable."""
-    from tpukit.sandbox import fault_commands, folder
+    from tpubox.box import fault_commands, folder
 
     given = {key: value for key, value in {**words, "name": fault_name}.items() if value is not None}
     click.echo(fault_commands.add(folder.find(name), kind, **given))
@@ -85,7 +85,7 @@ def add(name: str, kind: str, fault_name: str | None, **words: Any) -> None:
 @_name
 def clear(name: str, fault: str) -> None:
     """Remove a fault of Google's APIs, or all of them."""
-    from tpukit.sandbox import fault_commands, folder
+    from tpubox.box import fault_commands, folder
 
     fault_commands.clear(folder.find(name), fault)
 
@@ -101,8 +101,8 @@ def clear(name: str, fault: str) -> None:
 @_name
 def host(name: str, action: str, target: str, **words: Any) -> None:
     """Let something happen to a pool or to a host of one. `restore` ends whatever it was."""
-    from tpukit.sandbox import folder
-    from tpukit.sandbox.emulator import agent
+    from tpubox.box import folder
+    from tpubox.box.emulator import agent
 
     given = {key: value for key, value in words.items() if value is not None}
     try:
@@ -146,7 +146,7 @@ def vm(name: str, action: str, node: str, **words: Any) -> None:
     unreachable  nobody gets an answer from a host; its programs go on
     restore      ends what lasts: freeze, unreachable, unhealthy
     """
-    from tpukit.sandbox import fault_commands, folder
+    from tpubox.box import fault_commands, folder
 
     given = {key: value for key, value in words.items() if value is not None}
     now = fault_commands.strike_vm(folder.find(name), action, node, **given)

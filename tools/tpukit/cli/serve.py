@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 import click
 
 from tpukit.cli.leaving import Leaving
-from tpukit.quantities import counted
+from tpukit.core.quantities import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tpukit.kernel.store import Store
     from tpukit.serve.metrics import Metrics
     from tpukit.serve.service import Service
-    from tpukit.store import Store
 
 WORKERS = 8
 LEAVE_SECONDS = 1.0
@@ -62,7 +62,7 @@ def command(
       tpu serve --until-idle         until there is nothing left to do
       tpu serve --check ready        how the one that runs here is
     """
-    from tpukit.serve import http
+    from tpukit.kernel import http
 
     if check:
         click.echo(http.check(check, port or http.PORT), err=True)
@@ -116,8 +116,8 @@ def _serve(
 
 
 def _start_http(service: Service, metrics: Metrics, port: int | None) -> None:
-    from tpukit.errors import Conflict
-    from tpukit.serve import http
+    from tpukit.core.errors import Conflict
+    from tpukit.kernel import http
 
     try:
         server = http.start(service, metrics, http.PORT if port is None else port)
@@ -131,9 +131,9 @@ def _start_http(service: Service, metrics: Metrics, port: int | None) -> None:
 
 
 def _start_page(port: int | None) -> None:
-    from tpukit import paths
     from tpukit.cli import page
-    from tpukit.errors import TpukitError
+    from tpukit.core import paths
+    from tpukit.core.errors import TpukitError
     from tpukit.serve.page import page_server
 
     try:
@@ -149,8 +149,9 @@ def _start_page(port: int | None) -> None:
 
 def _prune() -> None:
     """What `tpu clean` does unless told otherwise."""
-    from tpukit import housekeeping, paths
     from tpukit.cli import context
+    from tpukit.core import paths
+    from tpukit.jobs import housekeeping
 
     known = housekeeping.known_jobs(context.store())
     limits = housekeeping.Limits()
@@ -164,10 +165,10 @@ def _prune() -> None:
 
 def prune_store(store: Store) -> None:
     """Remove leases that lapsed long ago, and results of queued jobs that were purged."""
-    from tpukit import paths
     from tpukit.cli import context
-    from tpukit.queue.records import TPU_JOBS
-    from tpukit.queue.results import Results
+    from tpukit.code_queue.records import TPU_JOBS
+    from tpukit.code_queue.results import Results
+    from tpukit.core import paths
 
     store.prune()
     results = paths.data() / "queue" / "results"
@@ -184,7 +185,7 @@ def _note_presence() -> None:
 
 def _mirror() -> Callable[[], None] | None:
     """What `tpu vm mirror` does, for the sheet of the settings."""
-    from tpukit.spec import settings
+    from tpukit.jobs.spec import settings
 
     sheet = settings.load().inventory_sheet
     if not sheet:

@@ -23,8 +23,8 @@ def command(key: str | None, value: str | None, unset: bool, as_json: bool) -> N
       tpu settings project my-project-1         set one
       tpu settings --unset project              back to its default
     """
-    from tpukit.errors import Invalid, Problem
-    from tpukit.spec import settings
+    from tpukit.core.errors import Invalid, Problem
+    from tpukit.jobs.spec import settings
 
     if key is not None and key not in settings.Settings.fields:
         raise Invalid(Problem("KEY", *settings.unknown(key)))
@@ -42,7 +42,7 @@ def command(key: str | None, value: str | None, unset: bool, as_json: bool) -> N
 
 def _show(keys: list[str], as_json: bool) -> None:
     from tpukit.cli import context
-    from tpukit.spec import settings
+    from tpukit.jobs.spec import settings
 
     rows = [_row(key) for key in keys]
     if as_json:
@@ -61,7 +61,7 @@ def _show(keys: list[str], as_json: bool) -> None:
 
 
 def _row(key: str) -> dict[str, Any]:
-    from tpukit.spec import settings
+    from tpukit.jobs.spec import settings
 
     field = settings.Settings.fields[key]
     value, source = settings.load().to_json().get(key), settings.source(key)
@@ -77,6 +77,6 @@ def _row(key: str) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> str:
-    from tpukit.spec.words import flow
+    from tpukit.jobs.spec.words import flow
 
     return flow(value)

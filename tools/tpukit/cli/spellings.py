@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tpukit.manager import tpu_names
+from tpukit.sharing import tpu_names
 
 _SHOWN = re.compile(r"-[wdtsv]+")
 _JOB_FILES = (".yaml", ".yml", ".json")

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tpukit.quantities import counted
+from tpukit.core.quantities import counted
 
 if TYPE_CHECKING:
-    from tpukit.store import Store
+    from tpukit.kernel.store import Store
 
 
 @click.group("store", invoke_without_command=True)
@@ -64,16 +64,16 @@ def move(destination: str, delete: bool) -> None:
     mark that it was made with. The old store keeps its documents, unless --delete says otherwise, and is closed: every
     command that opens it names the new one. Move back to use it again.
     """
-    from tpukit import paths
     from tpukit.cli import context
-    from tpukit.errors import Conflict, Invalid
+    from tpukit.code_queue.records import TPU_JOBS
+    from tpukit.core import paths
+    from tpukit.core.errors import Conflict, Invalid
     from tpukit.fleet.records import WORKERS
-    from tpukit.manager.collections import KINDS
-    from tpukit.queue.records import TPU_JOBS
-    from tpukit.records import JOBS
-    from tpukit.store import mark, unreadable
-    from tpukit.store.home import open_store
-    from tpukit.store.move import move as move_jobs
+    from tpukit.jobs.records import JOBS
+    from tpukit.kernel.store import mark, unreadable
+    from tpukit.kernel.store.home import open_store
+    from tpukit.kernel.store.move import move as move_jobs
+    from tpukit.sharing.collections import KINDS
 
     with _current() as source:
         target = open_store(destination, paths.state(), left=True)
@@ -116,7 +116,7 @@ def move(destination: str, delete: bool) -> None:
 def _holds_hardware(store: Store) -> bool:
     from tpukit.fleet.records import ACTIVE as WORKING
     from tpukit.fleet.records import WORKERS
-    from tpukit.records import ACTIVE, JOBS
+    from tpukit.jobs.records import ACTIVE, JOBS
 
     return bool(
         store.list(JOBS, states=ACTIVE, limit=1).entries or store.list(WORKERS, states=WORKING, limit=1).entries
@@ -126,7 +126,7 @@ def _holds_hardware(store: Store) -> bool:
 def _say_setting(address: str) -> None:
     import os
 
-    from tpukit.spec import settings
+    from tpukit.jobs.spec import settings
 
     click.echo(f"to use it, write into {settings.path()}:", err=True)
     click.echo(f"store: {address}")
@@ -136,9 +136,9 @@ def _say_setting(address: str) -> None:
 
 @contextmanager
 def _current() -> Iterator[Store]:
-    from tpukit import paths
-    from tpukit.spec import settings
-    from tpukit.store.home import open_store
+    from tpukit.core import paths
+    from tpukit.jobs.spec import settings
+    from tpukit.kernel.store.home import open_store
 
     store = open_store(settings.store(), paths.state(), left=True)
     try:
@@ -148,8 +148,8 @@ def _current() -> Iterator[Store]:
 
 
 def _summary(store: Store) -> dict[str, Any]:
-    from tpukit.records import JOBS
-    from tpukit.store import mark
+    from tpukit.jobs.records import JOBS
+    from tpukit.kernel.store import mark
 
     active = ended = 0
     unreadable: list[dict[str, str]] = []

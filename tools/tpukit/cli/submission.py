@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 import click
 
 from tpukit import places
-from tpukit.errors import Conflict, Invalid, NotYet, Problem, Transient
-from tpukit.quantities import counted
+from tpukit.core.errors import Conflict, Invalid, NotYet, Problem, Transient
+from tpukit.core.quantities import counted
 
 if TYPE_CHECKING:
+    from tpukit.jobs.plan import Plan
     from tpukit.places.base import Place
-    from tpukit.plan import Plan
 
 PAUSES = (0.5, 1.0, 2.0, 4.0)
 """Seconds between tries to share the code of a job, and to record the job."""
@@ -37,8 +37,8 @@ def make_plan(
     aliases: Mapping[str, str] | None = None,
 ) -> Plan:
     """The plan for the job in `file`, with `tags` beside its own and `aliases` beside those of the settings."""
-    from tpukit import plan, spec
-    from tpukit.spec import settings
+    from tpukit.jobs import plan, spec
+    from tpukit.jobs.spec import settings
 
     check_place(place)
     own = settings.load()
@@ -49,7 +49,7 @@ def make_plan(
 def on_machines(plan: Plan, names: str) -> Plan:
     """The plan for the machines that a person named, with commas between them; empty: the place finds some."""
     from tpukit.cli import context
-    from tpukit.plan import VmTarget
+    from tpukit.jobs.plan import VmTarget
 
     if not names:
         return plan
@@ -65,7 +65,7 @@ def check_place(place: str) -> None:
 
 
 def check_tags(where: str, tags: tuple[str, ...]) -> None:
-    from tpukit.spec.fields import TAG_FORM
+    from tpukit.jobs.spec.fields import TAG_FORM
 
     if wrong := [tag for tag in tags if not TAG_FORM.fits(tag)]:
         raise Invalid([Problem(where, f"{tag!r} is not allowed", TAG_FORM.words) for tag in wrong])
@@ -103,7 +103,7 @@ def settle_all(plans: Sequence[Plan]) -> tuple[list[Plan], list[tuple[int, Probl
 
 def inspect(plan: Plan) -> Plan:
     """The plan with its code as it is now; nothing is stored. Raises what would keep it from being staged."""
-    from tpukit import stage
+    from tpukit.jobs import snapshots as stage
 
     if not plan.spec.code:
         return plan
@@ -114,8 +114,8 @@ def inspect(plan: Plan) -> Plan:
 
 
 def stage_code(plan: Plan) -> Plan:
-    from tpukit import stage
     from tpukit.cli import context
+    from tpukit.jobs import snapshots as stage
 
     if not plan.spec.code:
         return plan
@@ -130,8 +130,8 @@ def record(plan: Plan, owner: str = "") -> Plan:
     from msgspec.structs import replace as changed
 
     from tpukit.cli import context
-    from tpukit.records import JOBS, Job
-    from tpukit.store import Event
+    from tpukit.jobs.records import JOBS, Job
+    from tpukit.kernel.store import Event
 
     _check_size(plan)
     _share_code(plan)
@@ -185,8 +185,8 @@ def _share_code(plan: Plan) -> None:
 def _submission_of(job_id: str) -> str | None:
     """Of the job with this id: the text that its sender chose; None: there is no such job."""
     from tpukit.cli import context
-    from tpukit.errors import NotFound
-    from tpukit.records import JOBS
+    from tpukit.core.errors import NotFound
+    from tpukit.jobs.records import JOBS
 
     try:
         return context.store().get(JOBS, job_id).value.submission
@@ -200,7 +200,7 @@ def _check_size(plan: Plan) -> None:
     """Invalid where the plan leaves no room for the record's history."""
     import msgspec
 
-    from tpukit.records import PLAN_BYTES
+    from tpukit.jobs.records import PLAN_BYTES
 
     if (size := len(msgspec.json.encode(plan.to_json()))) > PLAN_BYTES:
         what = f"the job takes {size:,} bytes, and {PLAN_BYTES:,} are allowed"
@@ -236,7 +236,7 @@ def describe(plan: Plan, *, details: bool = False) -> None:
 def warn(plan: Plan) -> None:
     """Print what would lose work, before the job is sent."""
     from tpukit.cli import context
-    from tpukit.report import risks
+    from tpukit.jobs.report import risks
 
     place = context.places()[plan.place]
     for text in risks.of(plan, place.workdir(plan, 0), this_machine=place.capabilities.uses_this_machine):
@@ -245,13 +245,13 @@ def warn(plan: Plan) -> None:
 
 def _taken(place: Place, plan: Plan) -> frozenset[str]:
     from tpukit.cli import context
-    from tpukit.records import JOBS
+    from tpukit.jobs.records import JOBS
 
     return context.store().keys(JOBS) | place.taken(plan)
 
 
 def _with_free_id(place: Place, plan: Plan, taken: frozenset[str] | None = None) -> Plan:
-    from tpukit import plan as planning
+    from tpukit.jobs import plan as planning
 
     plan = planning.with_fresh_id(plan, _taken(place, plan) if taken is None else taken)
     if problems := place.check(plan):
@@ -264,7 +264,7 @@ def _in_free_workdir(place: Place, plan: Plan) -> Plan:
 
     What a job of this store left that has ended without any output is free too.
     """
-    from tpukit.errors import TpukitError
+    from tpukit.core.errors import TpukitError
     from tpukit.places.workdirs import Workdirs
 
     try:
@@ -283,8 +283,8 @@ def _in_free_workdir(place: Place, plan: Plan) -> Plan:
 
 def _has_ended(job_id: str) -> bool:
     from tpukit.cli import context
-    from tpukit.errors import NotFound
-    from tpukit.records import JOBS
+    from tpukit.core.errors import NotFound
+    from tpukit.jobs.records import JOBS
 
     try:
         return context.store().get(JOBS, job_id).value.state.ended
@@ -293,6 +293,6 @@ def _has_ended(job_id: str) -> bool:
 
 
 def _own_folders() -> tuple[Path, ...]:
-    from tpukit import paths
+    from tpukit.core import paths
 
     return paths.data(), paths.state()

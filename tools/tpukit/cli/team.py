@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tpukit.clock import SystemClock
-from tpukit.errors import Conflict, Invalid, NotFound, Problem
+from tpukit.core.clock import SystemClock
+from tpukit.core.errors import Conflict, Invalid, NotFound, Problem
 
 if TYPE_CHECKING:
-    from tpukit.infra.bootstrap import Step
-    from tpukit.infra.programs import Command
+    from tpukit.cluster.bootstrap import Step
+    from tpukit.cluster.programs import Command
     from tpukit.kube import Cluster
     from tpukit.teams.team import Team
 
@@ -102,7 +102,7 @@ def add(
 ) -> None:
     """Make a team, or change one: what is not named stays as it is. Safe to repeat."""
     from tpukit.cli import team_tables
-    from tpukit.infra import team_members
+    from tpukit.cluster import team_members
     from tpukit.teams import registry
     from tpukit.teams.team import request
 
@@ -226,8 +226,8 @@ def remove(name: str, force: bool, unbind: bool, project: str | None) -> None:
 
 def _show_what_stays(team: Team) -> None:
     """A team's own account and folder outlive it: checkpoints are nobody's to delete by the way."""
-    from tpukit.infra import team_account
-    from tpukit.spec import settings
+    from tpukit.cluster import team_account
+    from tpukit.jobs.spec import settings
 
     if team.email.startswith(f"{team_account.account_of(team.name)}@"):
         left = team_account.removal(team.name, team.email, settings.load().artifacts or "gs://BUCKET")
@@ -244,7 +244,7 @@ def _cluster() -> Cluster:
 
 
 def _account() -> str:
-    from tpukit.spec import settings
+    from tpukit.jobs.spec import settings
 
     return settings.load().service_account
 
@@ -262,8 +262,8 @@ def _identity(verb: str, team: Team, account: str, project: str | None) -> Comma
     """What lets the team's pods act as its Google account: the half of Workload Identity that is IAM's."""
     if not team.email:
         return None
-    from tpukit.infra import gcloud
-    from tpukit.spec import settings
+    from tpukit.cluster import gcloud
+    from tpukit.jobs.spec import settings
     from tpukit.teams.team import project as project_of
 
     pool = project or settings.load().project or project_of(team.email)
@@ -277,8 +277,8 @@ def _identity(verb: str, team: Team, account: str, project: str | None) -> Comma
 
 def _own_account(name: str, bucket: str | None, project: str | None, email: str | None) -> list[Step]:
     """What makes a team's own account and folder."""
-    from tpukit.infra import team_account
-    from tpukit.spec import settings
+    from tpukit.cluster import team_account
+    from tpukit.jobs.spec import settings
 
     place = bucket or settings.load().artifacts or ""
     if email is not None:
@@ -292,8 +292,8 @@ def _own_account(name: str, bucket: str | None, project: str | None, email: str 
 def _grant_members(team: Team, project: str | None, bucket: str | None, *, own: bool, run: bool) -> None:
     """Grant members what they need outside the cluster, or show how."""
     from tpukit.cli import context
-    from tpukit.infra import gcloud, team_members
-    from tpukit.spec import settings
+    from tpukit.cluster import gcloud, team_members
+    from tpukit.jobs.spec import settings
 
     where = project or settings.load().project
     has_folder = own or team.email.startswith("team-")
@@ -311,13 +311,13 @@ def _grant_members(team: Team, project: str | None, bucket: str | None, *, own: 
 
 
 def _email_of(name: str, project: str | None) -> str:
-    from tpukit.infra import gcloud, team_account
+    from tpukit.cluster import gcloud, team_account
 
     return gcloud.email(team_account.account_of(name), _project_of_cluster(project))
 
 
 def _project_of_cluster(project: str | None) -> str:
-    from tpukit.spec import settings
+    from tpukit.jobs.spec import settings
 
     found = project or settings.load().project
     if not found:
@@ -328,7 +328,7 @@ def _project_of_cluster(project: str | None) -> str:
 
 def _run_or_show_all(steps: list[Step], *, run: bool) -> None:
     from tpukit.cli import context
-    from tpukit.infra import team_account
+    from tpukit.cluster import team_account
 
     if run:
         team_account.run(steps, context.CLOCK, lambda text: click.echo(text, err=True))
@@ -342,7 +342,7 @@ def _run_or_show(line: Command, *, run: bool, why: str) -> None:
         click.echo(f"{why}:\n  {line}", err=True)
         return
     from tpukit.cli import context
-    from tpukit.infra import gcloud
+    from tpukit.cluster import gcloud
 
     gcloud.change_policy(line, "binding the accounts", context.CLOCK)
     click.echo("Workload Identity: done", err=True)

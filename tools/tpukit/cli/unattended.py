@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
+    from tpukit.jobs.records import Job
     from tpukit.places.base import Observation, Place
-    from tpukit.records import Job
 
 SECONDS = 10.0
 """How long places may take to answer: a command that shows jobs must not hang with them."""
@@ -22,7 +22,7 @@ START = "start one with `tpu serve`, or with `tpu serve --install --now` for goo
 def undriven(jobs: Sequence[Job]) -> list[Job]:
     """Return the active jobs among these that no process drives."""
     from tpukit.cli import context
-    from tpukit.records import JOBS
+    from tpukit.jobs.records import JOBS
 
     active = [job for job in jobs if not job.state.ended]
     driven = {lease.name for lease in context.store().leases()} if active else set()
@@ -31,8 +31,8 @@ def undriven(jobs: Sequence[Job]) -> list[Job]:
 
 def notice(jobs: Sequence[Job]) -> str:
     """Return the sentence for a person whose jobs need a `tpu serve` while none runs; empty where all is well."""
-    from tpukit import report
     from tpukit.cli import context
+    from tpukit.jobs import report
     from tpukit.serve import presence
 
     waiting = [job for job in undriven(jobs) if not _drives_itself(job.place)]
@@ -69,7 +69,7 @@ def as_seen_by_places(jobs: Sequence[Job]) -> list[Job]:
 
 def _collect(name: str, jobs: Sequence[Job], seen: dict[str, Job]) -> None:
     from tpukit.cli import context
-    from tpukit.errors import TpukitError
+    from tpukit.core.errors import TpukitError
     from tpukit.places.base import Handle
 
     place = context.places().get(name)
@@ -89,7 +89,7 @@ def _collect(name: str, jobs: Sequence[Job], seen: dict[str, Job]) -> None:
 
 def _follow(place: Place, jobs: Sequence[Job], seen: dict[str, Job]) -> None:
     """Observe the jobs, and again those of which the place has begun another attempt by itself."""
-    from tpukit.errors import TpukitError
+    from tpukit.core.errors import TpukitError
     from tpukit.places.base import Handle
 
     for _ in range(ATTEMPTS_MOST):
@@ -112,9 +112,9 @@ def _updated(job: Job, seen: Observation) -> Job:
     from msgspec.structs import replace
 
     from tpukit.cli import context
-    from tpukit.jobs.decide import decide
-    from tpukit.plan import Plan
-    from tpukit.reasons import State
+    from tpukit.jobs.controller.decide import decide
+    from tpukit.jobs.plan import Plan
+    from tpukit.jobs.reasons import State
 
     if seen.state is State.PENDING:
         return job

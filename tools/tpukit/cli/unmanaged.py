@@ -8,11 +8,11 @@ from typing import cast
 import click
 
 from tpukit.cli import context
-from tpukit.errors import NotFound, TpukitError
+from tpukit.core.errors import NotFound, TpukitError
+from tpukit.jobs.records import JOBS, Attempt, Job
 from tpukit.places import by_name
 from tpukit.places.base import Unmanaged
 from tpukit.places.unmanaged import UnmanagedJobs
-from tpukit.records import JOBS, Attempt, Job
 
 
 def listed(jobs: Sequence[Job], only: str) -> list[Job]:
@@ -55,7 +55,7 @@ def as_job(place: str, one: Unmanaged) -> Job:
 
 
 def show(place: UnmanagedJobs, one: Unmanaged, as_json: bool) -> None:
-    from tpukit import report
+    from tpukit.jobs import report
 
     hosts = place.unmanaged_hosts(one)
     job = as_job(place.name, one)
@@ -64,7 +64,7 @@ def show(place: UnmanagedJobs, one: Unmanaged, as_json: bool) -> None:
         return
     from rich.text import Text
 
-    from tpukit.report import tables
+    from tpukit.jobs.report import tables
 
     console = tables.console()
     console.print(Text.assemble((one.id, "bold"), " ", (one.state, tables.STYLES[one.state]), f"  {one.message}"))
@@ -113,7 +113,7 @@ def _ask(place: UnmanagedJobs, jobs: Sequence[Job]) -> Sequence[Unmanaged]:
 
 def _teams(jobs: Sequence[Job]) -> list[str]:
     """Where to ask, for those who may not ask everywhere."""
-    from tpukit.spec import settings
+    from tpukit.jobs.spec import settings
 
     return sorted({settings.load().team, *(job.team for job in jobs)})
 

@@ -11,8 +11,8 @@ from tpukit.cli import questions
 from tpukit.cli.who import local_time, reserved, user_name, user_option
 
 if TYPE_CHECKING:
-    from tpukit.manager.users import User
-    from tpukit.store import Event
+    from tpukit.kernel.store import Event
+    from tpukit.sharing.users import User
 
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 _number = click.argument("number", type=click.IntRange(min=0))
@@ -40,7 +40,7 @@ def command(ctx: click.Context) -> None:
 def add(name: str) -> None:
     """Add a user. Without NAME it is asked for."""
     from tpukit.cli import context
-    from tpukit.manager import users
+    from tpukit.sharing import users
 
     name = name or questions.text("Name", "NAME")
     user = users.add(context.store(), name, reserved(), context.CLOCK.now())
@@ -52,7 +52,7 @@ def add(name: str) -> None:
 def list_(as_json: bool = False) -> None:
     """List users."""
     from tpukit.cli import context
-    from tpukit.manager import users
+    from tpukit.sharing import users
 
     known = users.listed(context.store())
     if as_json:
@@ -68,8 +68,8 @@ def list_(as_json: bool = False) -> None:
 def remove(name: str) -> None:
     """Remove a user who has no windows."""
     from tpukit.cli import context
-    from tpukit.errors import Conflict
-    from tpukit.manager import users, windows
+    from tpukit.core.errors import Conflict
+    from tpukit.sharing import users, windows
 
     if windows.of_user(context.store(), name):
         raise Conflict(f"{name} has windows", hint=f"stop the jobs, then `tpu job clear --user {name}`")
@@ -83,8 +83,8 @@ def remove(name: str) -> None:
 def set_dir(number: int, folder: Path, user: str) -> None:
     """Make FOLDER (default: this one) working directory NUMBER."""
     from tpukit.cli import context
-    from tpukit.errors import Invalid, Problem
-    from tpukit.manager import users
+    from tpukit.core.errors import Invalid, Problem
+    from tpukit.sharing import users
 
     path = folder.absolute()
     if not path.is_dir():
@@ -98,7 +98,7 @@ def set_dir(number: int, folder: Path, user: str) -> None:
 def dirs(user: str, as_json: bool) -> None:
     """List working directories."""
     from tpukit.cli import context
-    from tpukit.manager import users
+    from tpukit.sharing import users
 
     one = users.get(context.store(), user_name(user))
     if as_json:
@@ -113,7 +113,7 @@ def dirs(user: str, as_json: bool) -> None:
 def delete_dir(number: int, user: str) -> None:
     """Forget working directory NUMBER. The folder stays."""
     from tpukit.cli import context
-    from tpukit.manager import users
+    from tpukit.sharing import users
 
     _dirs(users.delete_directory(context.store(), user_name(user), number, context.CLOCK.now()))
 
@@ -125,7 +125,7 @@ def delete_dir(number: int, user: str) -> None:
 def swap_dirs(number: int, second: int, user: str) -> None:
     """Swap two working directories."""
     from tpukit.cli import context
-    from tpukit.manager import users
+    from tpukit.sharing import users
 
     _dirs(users.swap_directories(context.store(), user_name(user), number, second, context.CLOCK.now()))
 
@@ -137,7 +137,7 @@ def swap_dirs(number: int, second: int, user: str) -> None:
 def set_(key: str, value: str, user: str) -> None:
     """Change a setting; `tpu user settings` lists them."""
     from tpukit.cli import context
-    from tpukit.manager import users
+    from tpukit.sharing import users
 
     users.set_setting(context.store(), user_name(user), key, value, context.CLOCK.now())
 
@@ -150,7 +150,7 @@ def settings(user: str, as_json: bool) -> None:
     import msgspec
 
     from tpukit.cli import context
-    from tpukit.manager import settings, users
+    from tpukit.sharing import settings, users
 
     values = msgspec.to_builtins(users.get(context.store(), user_name(user)).settings)
     if as_json:
@@ -165,7 +165,7 @@ def settings(user: str, as_json: bool) -> None:
 def reset(user: str) -> None:
     """Give all settings their defaults."""
     from tpukit.cli import context
-    from tpukit.manager import users
+    from tpukit.sharing import users
 
     users.reset_settings(context.store(), user_name(user), context.CLOCK.now())
 
@@ -176,7 +176,7 @@ def reset(user: str) -> None:
 def set_window(number: int, user: str) -> None:
     """Count windows from NUMBER: the next job gets the first free number behind it."""
     from tpukit.cli import context
-    from tpukit.manager import users
+    from tpukit.sharing import users
 
     users.set_last_window(context.store(), user_name(user), number, context.CLOCK.now())
 
@@ -187,9 +187,9 @@ def set_window(number: int, user: str) -> None:
 @_json
 def log(everything: bool, user: str, as_json: bool) -> None:
     """Show what happened to you and your jobs since you last asked."""
-    from tpukit import report
     from tpukit.cli import context
-    from tpukit.manager import users
+    from tpukit.jobs import report
+    from tpukit.sharing import users
 
     name = user_name(user)
     events = users.news(context.store(), name, _of_jobs(name), context.CLOCK.now(), unread=not everything)
@@ -204,9 +204,9 @@ def log(everything: bool, user: str, as_json: bool) -> None:
 
 def _of_jobs(name: str) -> list[Event]:
     from tpukit.cli import context
-    from tpukit.manager import windows
-    from tpukit.records import JOBS
-    from tpukit.store import Event
+    from tpukit.jobs.records import JOBS
+    from tpukit.kernel.store import Event
+    from tpukit.sharing import windows
 
     return [
         Event(event.at, f"{window.name} ({window.job}): {event.text}")

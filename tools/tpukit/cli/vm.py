@@ -7,7 +7,7 @@ import click
 from tpukit.cli import vm_act, vm_doctor
 from tpukit.cli.vms import SHEET_TAB
 from tpukit.cli.who import user_name, user_option
-from tpukit.quantities import counted
+from tpukit.core.quantities import counted
 
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 _tpu = click.argument("tpu")
@@ -57,7 +57,7 @@ def find(types: tuple[str, ...], spot: bool, on_demand: bool, free: bool, as_csv
 def release(tpu: str, user: str) -> None:
     """Release a TPU. With --user: only if no active job of another user holds it."""
     from tpukit.cli import context, vms
-    from tpukit.manager import inventory
+    from tpukit.sharing import inventory
 
     owner = user_name(user) if user else ""
     name = vms.full_name(tpu)
@@ -71,7 +71,7 @@ def release(tpu: str, user: str) -> None:
 def note(tpu: str, text: str) -> None:
     """Write TEXT beside a TPU, for all to see."""
     from tpukit.cli import context, vms
-    from tpukit.manager import inventory
+    from tpukit.sharing import inventory
 
     inventory.note(context.store(), vms.known(tpu).name, text, context.CLOCK.now())
 
@@ -98,7 +98,7 @@ def mirror(sheet: str, tab: str) -> None:
 def check_status(tpu: str) -> None:
     """Print the state of a TPU: READY, PREEMPTED, CREATING and others."""
     from tpukit.cli import vms
-    from tpukit.manager import shared_vms
+    from tpukit.sharing import shared_vms
 
     vm = vms.known(tpu, register=False)
     click.echo(shared_vms.state(vms.cloud(), vm))
@@ -109,9 +109,9 @@ def check_status(tpu: str) -> None:
 @_json
 def describe(tpu: str, as_json: bool) -> None:
     """Show a TPU: its state, hosts, holder and events."""
-    from tpukit import report
     from tpukit.cli import context, vms
-    from tpukit.manager.inventory import HEADINGS, VMS
+    from tpukit.jobs import report
+    from tpukit.sharing.inventory import HEADINGS, VMS
 
     vm = vms.known(tpu, register=False)
     row = next((one for one in vms.rows([vm.zone]) if one.vm.name == vm.name), None)
@@ -140,7 +140,7 @@ for one in (vm_act.apply, vm_act.reapply, vm_act.delete, vm_act.restart, vm_doct
 def _show(types: tuple[str, ...], as_csv: bool, as_json: bool, **which: bool) -> None:
     from tpukit.cli import context, unattended, vms
     from tpukit.cli.job_check import jobs_by_id
-    from tpukit.manager import inventory
+    from tpukit.sharing import inventory
 
     free = which.pop("free", False)
     rows = vms.rows()
@@ -156,8 +156,8 @@ def _show(types: tuple[str, ...], as_csv: bool, as_json: bool, **which: bool) ->
     if not shown:
         click.echo("no such TPUs; `tpu vm apply NAME` makes one", err=True)
         return
-    from tpukit.report import tables
-    from tpukit.report.layout import FittedTable, TableField, plain
+    from tpukit.jobs.report import tables
+    from tpukit.jobs.report.layout import FittedTable, TableField, plain
 
     texts = [row.vm.notes for row in shown]
     free_word = ["free" if row.free else row.user or "-" for row in shown]

@@ -9,7 +9,7 @@ import click
 from tpukit.cli import questions
 
 if TYPE_CHECKING:
-    from tpukit.manager.inventory import Vm
+    from tpukit.sharing.inventory import Vm
 
 SECONDS = 1800.0
 _tpu = click.argument("tpu")
@@ -53,7 +53,7 @@ def reapply(tpu: str, wait: bool, yes: bool) -> None:
 def delete(tpu: str, wait: bool, yes: bool) -> None:
     """Delete a TPU, and its request in Google's queue. It leaves the inventory."""
     from tpukit.cli import context, vms
-    from tpukit.manager import inventory, shared_vms
+    from tpukit.sharing import inventory, shared_vms
 
     vm = vms.known(tpu, register=False)
     _ask(vm, "Delete it?", yes)
@@ -70,7 +70,7 @@ def delete(tpu: str, wait: bool, yes: bool) -> None:
 def restart(tpu: str, yes: bool) -> None:
     """Restart a TPU of one host. Google does not stop larger ones: `tpu vm reapply` recreates them."""
     from tpukit.cli import context, vms
-    from tpukit.manager import shared_vms
+    from tpukit.sharing import shared_vms
 
     vm = vms.known(tpu, register=False)
     _ask(vm, "Restart it?", yes)
@@ -81,8 +81,8 @@ def restart(tpu: str, yes: bool) -> None:
 def make(vm: Vm, wait: bool) -> None:
     from tpukit import catalogue
     from tpukit.cli import context, vms
-    from tpukit.manager import shared_vms
     from tpukit.places.tpu_vm import target
+    from tpukit.sharing import shared_vms
 
     own = vms.settings()
     asked = shared_vms.apply(
@@ -102,7 +102,7 @@ def make(vm: Vm, wait: bool) -> None:
 
 def make_anew(vm: Vm, wait: bool) -> None:
     from tpukit.cli import context, vms
-    from tpukit.manager import shared_vms
+    from tpukit.sharing import shared_vms
 
     shared_vms.delete(vms.cloud(), vm)
     shared_vms.wait(context.CLOCK, SECONDS, lambda: shared_vms.gone(vms.cloud(), vm), f"deleting {vm.name}")
@@ -111,7 +111,7 @@ def make_anew(vm: Vm, wait: bool) -> None:
 
 def _state(vm: Vm) -> str:
     from tpukit.cli import vms
-    from tpukit.manager import shared_vms
+    from tpukit.sharing import shared_vms
 
     return shared_vms.state(vms.cloud(), vm)
 
@@ -119,7 +119,7 @@ def _state(vm: Vm) -> str:
 def _ask(vm: Vm, question: str, yes: bool) -> None:
     """Ask, and name the job that would be lost; refuse to lose one without a question."""
     from tpukit.cli import vms
-    from tpukit.errors import Conflict
+    from tpukit.core.errors import Conflict
 
     job = vms.job_on(vm)
     holder = f"{job.owner} runs {job.id} on {vm.name}" if job else ""

@@ -11,9 +11,9 @@ import click
 from tpukit.cli import questions
 
 if TYPE_CHECKING:
-    from tpukit.errors import TpukitError
-    from tpukit.manager.doctor import Done, Patient
-    from tpukit.manager.inventory import Vm
+    from tpukit.core.errors import TpukitError
+    from tpukit.sharing.doctor import Done, Patient
+    from tpukit.sharing.inventory import Vm
 
 _MARKS = {"good": ("✓", "green"), "mended": ("✓", "yellow"), "bad": ("✗", "red"), "not examined": ("·", "")}
 
@@ -43,8 +43,8 @@ def mount_disk(tpu: str, disk: str, mount: str) -> None:
     The disk that was named once holds for the other TPUs of the zone.
     """
     from tpukit.cli import context, vms
-    from tpukit.errors import Invalid, Problem
-    from tpukit.manager import inventory
+    from tpukit.core.errors import Invalid, Problem
+    from tpukit.sharing import inventory
 
     vm = vms.known(tpu)
     near = [one for one in (vm, *inventory.listed(context.store())) if one.zone == vm.zone and one.disk]
@@ -66,7 +66,7 @@ def mount_disk(tpu: str, disk: str, mount: str) -> None:
 
 def _examine(tpu: str, only: Sequence[str], *, fix: bool, yes: bool = False, as_json: bool = False) -> None:
     from tpukit.cli import context
-    from tpukit.manager import doctor
+    from tpukit.sharing import doctor
 
     patient, close = _patient(tpu, yes)
     bad = False
@@ -94,7 +94,7 @@ def _examine(tpu: str, only: Sequence[str], *, fix: bool, yes: bool = False, as_
 def _patient(tpu: str, yes: bool) -> tuple[Patient, Callable[[], None]]:
     from tpukit import catalogue
     from tpukit.cli import context, vm_act, vms
-    from tpukit.manager.doctor import Patient
+    from tpukit.sharing.doctor import Patient
 
     vm = vms.known(tpu, register=False)
     hosts = shell(vm)
@@ -122,8 +122,8 @@ class Shell:
     """Hosts over SSH, their keys as Google has them."""
 
     def __init__(self, vm: Vm) -> None:
-        from tpukit import paths
         from tpukit.cli import vms
+        from tpukit.core import paths
         from tpukit.places.tpu_vm import target
         from tpukit.places.tpu_vm.ssh import Ssh
 
@@ -134,9 +134,9 @@ class Shell:
 
     def run(self, argv: Sequence[str], seconds: float = 60.0) -> list[Done | TpukitError]:
         from tpukit.cli import vms
-        from tpukit.errors import NotYet
-        from tpukit.manager.doctor import Done
+        from tpukit.core.errors import NotYet
         from tpukit.places.tpu_vm.channel import Login
+        from tpukit.sharing.doctor import Done
 
         vm = self._vm
         node = next((one for one in vms.cloud().nodes(vm.zone) if one.name == vm.name), None)

@@ -6,28 +6,28 @@ from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
-from tpukit.errors import Invalid, Problem
+from tpukit.core.errors import Invalid, Problem
 
 if TYPE_CHECKING:
-    from tpukit.cloud.tpu_vm import Client
-    from tpukit.manager.inventory import Row, Vm
-    from tpukit.records import Job
-    from tpukit.spec import Settings
+    from tpukit.google.tpu_vm import Client
+    from tpukit.jobs.records import Job
+    from tpukit.jobs.spec import Settings
+    from tpukit.sharing.inventory import Row, Vm
 
 SHEET_TAB = "TPUs"
 
 
 @cache
 def settings() -> Settings:
-    from tpukit.spec import settings
+    from tpukit.jobs.spec import settings
 
     return settings.load()
 
 
 @cache
 def cloud() -> Client:
-    from tpukit.cloud import tpu_vm
-    from tpukit.spec import settings as settings_file
+    from tpukit.google import tpu_vm
+    from tpukit.jobs.spec import settings as settings_file
 
     project = settings().project
     if not project:
@@ -38,7 +38,7 @@ def cloud() -> Client:
 def zones() -> list[str]:
     """Those of the inventory, and that of the settings."""
     from tpukit.cli import context
-    from tpukit.manager import inventory
+    from tpukit.sharing import inventory
 
     named = {vm.zone for vm in inventory.listed(context.store())} | {settings().zone or ""}
     return sorted(named - {""})
@@ -47,8 +47,8 @@ def zones() -> list[str]:
 def rows(of_zones: Sequence[str] | None = None) -> list[Row]:
     """All TPUs: one list call for each zone."""
     from tpukit.cli import context
-    from tpukit.manager import inventory, shared_vms
     from tpukit.places.tpu_vm import target
+    from tpukit.sharing import inventory, shared_vms
 
     listed = shared_vms.list_zones(cloud(), list(zones() if of_zones is None else of_zones))
     known = inventory.listed(context.store())
@@ -62,9 +62,9 @@ def active_jobs(job_ids: set[str]) -> set[str]:
 def job_on(vm: Vm) -> Job | None:
     """Return the active job that holds this TPU VM, or was sent to it with `--on` and holds nothing."""
     from tpukit.cli import context
-    from tpukit.manager import inventory
-    from tpukit.records import ACTIVE, JOBS
-    from tpukit.store import everything
+    from tpukit.jobs.records import ACTIVE, JOBS
+    from tpukit.kernel.store import everything
+    from tpukit.sharing import inventory
 
     held = inventory.get(context.store(), vm.name)
     for job in (entry.value for entry in everything(context.store(), JOBS, states=ACTIVE)):
@@ -76,15 +76,15 @@ def job_on(vm: Vm) -> Job | None:
 
 def is_active(job_id: str) -> bool | None:
     """None: no such job is remembered."""
-    from tpukit import records
     from tpukit.cli import context
+    from tpukit.jobs import records
 
     return records.is_active(context.store(), job_id)
 
 
 def full_name(word: str) -> str:
     from tpukit.cli import context
-    from tpukit.manager import inventory, tpu_aliases
+    from tpukit.sharing import inventory, tpu_aliases
 
     known = {vm.name for vm in inventory.listed(context.store())}
     return inventory.resolve(word, tpu_aliases.listed(context.store()), known)
@@ -94,9 +94,9 @@ def known(word: str, *, zone: str = "", type_: str = "", spot: bool | None = Non
     """Return the TPU VM that `word` names, as the inventory has it; add an unknown one by what its name says."""
     from tpukit import catalogue
     from tpukit.cli import context
-    from tpukit.manager import inventory, tpu_names
-    from tpukit.manager.inventory import Vm
-    from tpukit.spec import settings as settings_file
+    from tpukit.jobs.spec import settings as settings_file
+    from tpukit.sharing import inventory, tpu_names
+    from tpukit.sharing.inventory import Vm
 
     name, now = full_name(word), context.CLOCK.now()
     there = inventory.get(context.store(), name)
@@ -129,7 +129,7 @@ def has_option(name: str) -> bool:
 
 def public_key() -> str:
     """Return `USER:KEY`, which lets this machine log in to hosts."""
-    from tpukit import paths
+    from tpukit.core import paths
     from tpukit.places.tpu_vm import target
     from tpukit.places.tpu_vm.ssh import Ssh
 
@@ -143,8 +143,8 @@ def public_key() -> str:
 
 def write_sheet(sheet: str, tab: str = SHEET_TAB, before: Sequence[Sequence[str]] = ()) -> list[list[str]]:
     """The inventory as a table, written into a Google Sheet unless it is as it was `before`."""
-    from tpukit.cloud import sheets
-    from tpukit.manager import inventory
+    from tpukit.google import sheets
+    from tpukit.sharing import inventory
 
     table = [list(inventory.HEADINGS), *(list(row.fields) for row in rows())]
     if table != list(before):

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from tpukit.errors import Invalid, Problem
+from tpukit.core.errors import Invalid, Problem
 
 user_option = click.option(
     "--user",
@@ -20,8 +20,8 @@ user_option = click.option(
 def user_name(given: str) -> str:
     """Return the user that a command is for. Invalid where several could be meant."""
     from tpukit.cli import context
-    from tpukit.manager import users
-    from tpukit.manager.users import USERS
+    from tpukit.sharing import users
+    from tpukit.sharing.users import USERS
 
     if given:
         return users.get(context.store(), given).name
@@ -59,7 +59,7 @@ def local_time(at: float, user: str) -> Any:
     from zoneinfo import ZoneInfo
 
     from tpukit.cli import context
-    from tpukit.manager import settings, users
+    from tpukit.sharing import settings, users
 
     zone = settings.zone(users.get(context.store(), user).settings.time_zone)
     return datetime.fromtimestamp(at, UTC).astimezone(ZoneInfo(zone)).strftime("%Y-%m-%d %H:%M:%S")

@@ -12,8 +12,8 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
-from tpukit import stage
-from tpukit.clock import Clock
+from tpukit.core.clock import Clock
+from tpukit.core.errors import Invalid
 from tpukit.drill import advice, costs, findings, holding, judging, planning, pricing, reaper, running
 from tpukit.drill import saves as saving
 from tpukit.drill.advice import Cause
@@ -26,10 +26,10 @@ from tpukit.drill.running import Limits, Run, Runs
 from tpukit.drill.sites import Site
 from tpukit.drill.trace import Trace
 from tpukit.drill.verdicts import Broken, Ended, Verdict, Word, worst
-from tpukit.errors import Invalid
-from tpukit.plan import Plan
-from tpukit.reasons import MEANINGS, Budget, State
-from tpukit.store.sqlite import SqliteStore
+from tpukit.jobs import snapshots as stage
+from tpukit.jobs.plan import Plan
+from tpukit.jobs.reasons import MEANINGS, Budget, State
+from tpukit.kernel.store.sqlite import SqliteStore
 
 HANGS = 2
 """Runs that hang before the rest is left out: each of them takes a minute or more."""

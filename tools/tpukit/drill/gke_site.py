@@ -14,18 +14,18 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Protocol
 
-from tpukit.clock import Clock, SystemClock
+from tpukit.core.clock import Clock, SystemClock
+from tpukit.core.errors import Conflict, Invalid, NotFound, Problem, TpukitError
 from tpukit.drill.losses import Loss, What
 from tpukit.drill.reaper import CLUSTER_NOTE
 from tpukit.drill.sites import Folders, Host
-from tpukit.errors import Conflict, Invalid, NotFound, Problem, TpukitError
+from tpukit.jobs.plan import Plan
+from tpukit.jobs.records import Attempt
+from tpukit.jobs.spec.job import Mount
 from tpukit.kube import Cluster
 from tpukit.places.base import Observation
 from tpukit.places.gke import GkePlace
 from tpukit.places.gke.jobsets import NAME, SENDER
-from tpukit.plan import Plan
-from tpukit.records import Attempt
-from tpukit.spec.job import Mount
 
 CLEAN_SECONDS = 120.0
 _REMOTE = "gs://"

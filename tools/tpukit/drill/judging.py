@@ -6,12 +6,12 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from tpukit.core.quantities import counted
 from tpukit.drill import comparing, leaving
 from tpukit.drill.comparing import Evidence, Noise
 from tpukit.drill.losses import DURING_SAVE, Again, Damage, What, When
 from tpukit.drill.trace import Report, Trace, hosts
 from tpukit.drill.verdicts import Broken, Said, Verdict, Word
-from tpukit.quantities import counted
 
 
 def noise(unbroken: Trace, runs: Iterable[Broken], repeats: Iterable[Trace] = ()) -> Noise:

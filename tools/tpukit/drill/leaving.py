@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
+from tpukit.core.quantities import counted
 from tpukit.drill.losses import Struck, What
 from tpukit.drill.verdicts import Broken, Said, Word
-from tpukit.quantities import counted
 
 STEPS_IN_FLIGHT = 2
 """Steps that a program may lose although it saved: those under way when SIGTERM came."""

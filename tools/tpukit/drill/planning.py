@@ -6,8 +6,8 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from tpukit.core.errors import Invalid, Problem
 from tpukit.drill.losses import Again, Damage, Loss, What, When
-from tpukit.errors import Invalid, Problem
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ import sys
 import time
 from pathlib import Path
 
-from tpukit import pods
+from tpukit.places.local import processes as pods
 
 LOCK = "drill.lock"
 CLUSTER_NOTE = "cluster.json"

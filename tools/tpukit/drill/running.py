@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 
-from tpukit.clock import Clock
+from tpukit.core.clock import Clock
 from tpukit.drill.following import Following
 from tpukit.drill.losses import Loss, Struck, What
 from tpukit.drill.outside import Outside
@@ -19,13 +19,13 @@ from tpukit.drill.saves import Moment, Save
 from tpukit.drill.sites import Folders, Host, Site
 from tpukit.drill.striking import Strike, signal_all
 from tpukit.drill.trace import Trace
-from tpukit.jobs.driver import Driver
+from tpukit.jobs.controller.driver import Driver
+from tpukit.jobs.plan import Plan
+from tpukit.jobs.reasons import State
+from tpukit.jobs.records import JOBS, Attempt, Job
+from tpukit.kernel.store import Store, change
+from tpukit.kernel.store.process import this_process
 from tpukit.places.base import Handle, Observation
-from tpukit.plan import Plan
-from tpukit.reasons import State
-from tpukit.records import JOBS, Attempt, Job
-from tpukit.store import Store, change
-from tpukit.store.process import this_process
 
 POLL_LEAST, POLL_MOST = 0.003, 0.05
 STACK_SECONDS = 1.0

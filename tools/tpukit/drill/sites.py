@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from tpukit.clock import Clock
+from tpukit.core.clock import Clock
 from tpukit.drill.losses import Loss, What
+from tpukit.jobs.plan import Plan
+from tpukit.jobs.records import Attempt
 from tpukit.places.base import Handle, Observation, Place
-from tpukit.places.local import LocalPlace
-from tpukit.plan import Plan
-from tpukit.records import Attempt
+from tpukit.places.local.place import LocalPlace
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from tpukit.clock import Clock
+from tpukit.core.clock import Clock
 from tpukit.drill.following import Following
 from tpukit.drill.losses import Again, Damage, Loss, Struck, What, When
 from tpukit.drill.parts import Parts

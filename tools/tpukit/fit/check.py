@@ -11,14 +11,15 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tpukit import paths, stage
 from tpukit.catalogue import Slice
+from tpukit.core import paths
 from tpukit.fit import chips, environment, estimate, findings, memory, running
 from tpukit.fit import program as programs
 from tpukit.fit.estimate import Estimate
 from tpukit.fit.findings import Finding
 from tpukit.fit.memory import Memory
-from tpukit.plan import Plan
+from tpukit.jobs import snapshots as stage
+from tpukit.jobs.plan import Plan
 
 FORMAT = 1
 TIMEOUT = 1200.0

@@ -16,8 +16,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from tpukit import paths
-from tpukit.errors import Denied, Invalid, Problem, Transient
+from tpukit.core import paths
+from tpukit.core.errors import Denied, Invalid, Problem, Transient
 
 CONSTRAINTS = Path(__file__).with_name("constraints.txt")
 SIZE_MB = 1360

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from tpukit.catalogue import Slice
-from tpukit.errors import Invalid, Problem
-from tpukit.plan import Plan
+from tpukit.core.errors import Invalid, Problem
+from tpukit.jobs.plan import Plan
 
 FUNCTION_HINT = (
     "or write `fit: FILE.py:FUNCTION` in the job file: a function that returns the step and its abstract arguments"

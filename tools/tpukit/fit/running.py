@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from tpukit.errors import Denied, Invalid, Problem, TpukitError, Transient
+from tpukit.core.errors import Denied, Invalid, Problem, TpukitError, Transient
 from tpukit.fit.program import FUNCTION_HINT, Program
 
 START = "import sys; sys.path += sys.argv.pop(1).split(chr(10)); from tpukit.fit.worker.main import main; main()"

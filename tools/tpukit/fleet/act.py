@@ -11,12 +11,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from tpukit.cloud.tpu_vm import Node, Request, TpuVms
-from tpukit.errors import Conflict, LeaseLost, NotFound, NotYet
+from tpukit.core.errors import Conflict, LeaseLost, NotFound, NotYet
 from tpukit.fleet import listing
 from tpukit.fleet.reach import Reach
 from tpukit.fleet.records import FLEET, OWNER, SLOT, STORE, Work, Worker
 from tpukit.fleet.seen import Create, Delete, Launch, Stop, Target
+from tpukit.google.tpu_vm import Node, Request, TpuVms
 from tpukit.places.tpu_vm.asking import hardware_url
 from tpukit.places.tpu_vm.channel import Login
 

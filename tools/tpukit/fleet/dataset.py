@@ -12,9 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import tpukit
-from tpukit.cloud import objects
-from tpukit.errors import Invalid
+from tpukit.core.errors import Invalid
 from tpukit.fleet.streams import MANIFEST, Streams
+from tpukit.google import objects
 
 UPLOADS = 4
 MOST_BYTES = 64 << 20

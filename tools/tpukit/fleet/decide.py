@@ -12,8 +12,6 @@ import dataclasses
 
 from msgspec.structs import replace
 
-from tpukit.cloud.refusals import is_stockout
-from tpukit.control import Decision
 from tpukit.fleet.records import Worker
 from tpukit.fleet.seen import (
     COMING,
@@ -29,6 +27,8 @@ from tpukit.fleet.seen import (
     Target,
     tpu_state,
 )
+from tpukit.google.refusals import is_stockout
+from tpukit.kernel import Decision
 
 __all__ = ["COMING", "READY", "WAITING", "Create", "Delete", "Found", "Host", "Launch", "Seen", "Stop", "Target"]
 

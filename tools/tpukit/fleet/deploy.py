@@ -9,15 +9,15 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from tpukit import paths
-from tpukit.errors import Invalid, NotFound, Problem
+from tpukit.core import paths
+from tpukit.core.errors import Invalid, NotFound, Problem
 from tpukit.fleet import dataset, streams
 from tpukit.fleet import wanted as plans
 from tpukit.fleet.ownership import Identity
 from tpukit.fleet.records import Work
 from tpukit.fleet.streams import Streams
 from tpukit.fleet.wanted import Plan
-from tpukit.spec.fleet import FleetSpec
+from tpukit.jobs.spec.fleet import FleetSpec
 
 
 def check(spec: FleetSpec, *, needs_dataset: bool, needs_program: bool) -> str:

@@ -8,9 +8,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from tpukit.clock import Clock
-from tpukit.control import Decision, Kernel, Leases
-from tpukit.errors import Denied, Invalid, NoCapacity, TpukitError, Transient
+from tpukit.core.clock import Clock
+from tpukit.core.errors import Denied, Invalid, NoCapacity, TpukitError, Transient
 from tpukit.fleet.act import Acting
 from tpukit.fleet.decide import decide, refused
 from tpukit.fleet.listing import Recent
@@ -19,7 +18,8 @@ from tpukit.fleet.progress import Progress
 from tpukit.fleet.records import ACTIVE, WORKERS, Worker
 from tpukit.fleet.seen import READY, Seen
 from tpukit.fleet.wishes import discard, forget_seen, of, want
-from tpukit.store import Entry, Holder, Store, everything
+from tpukit.kernel import Decision, Kernel, Leases
+from tpukit.kernel.store import Entry, Holder, Store, everything
 
 __all__ = ["Driver", "FleetUse", "discard", "forget_seen", "of", "want"]
 OBJECTS_SECONDS = 10.0

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-from tpukit.cloud.tpu_vm import Node, Queued, TpuVms
-from tpukit.errors import TpukitError
+from tpukit.core.errors import TpukitError
 from tpukit.fleet.records import FLEET, OWNER, SLOT, mark_of
 from tpukit.fleet.seen import READY, Found
+from tpukit.google.tpu_vm import Node, Queued, TpuVms
 
 ZONES_AT_ONCE = 16
 RECENT_SECONDS = 10.0

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from tpukit.cloud.tpu_vm import Node, TpuVms
-from tpukit.errors import LeaseLost, TpukitError
+from tpukit.core.errors import LeaseLost, TpukitError
 from tpukit.fleet import listing
 from tpukit.fleet.listing import Recent, Zone, located
 from tpukit.fleet.progress import Made, Progress
 from tpukit.fleet.reach import Reach, Sight
 from tpukit.fleet.records import FLEET, OWNER, Worker, mark_of
 from tpukit.fleet.seen import READY, Seen
+from tpukit.google.tpu_vm import Node, TpuVms
 
 __all__ = ["located", "observe"]
 WITNESSES = 3

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tpukit.errors import Conflict
+from tpukit.core.errors import Conflict
 from tpukit.fleet.listing import Located
 from tpukit.fleet.records import UNLABELLED, Worker
 from tpukit.fleet.wanted import Plan

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tpukit.cloud import objects
+from tpukit.google import objects
 
 CHECKPOINTS, CLAIMS = "checkpoints", "claims"
 _UNREADABLE = (ValueError, TypeError, KeyError, AttributeError, OSError, RecursionError)

@@ -10,11 +10,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from tpukit import fence, pods
-from tpukit.cloud.tpu_vm import SSH_KEYS, Node, TpuVms, with_key
-from tpukit.errors import Conflict, Invalid, LeaseLost, NotYet, TpukitError, Transient
+from tpukit.core import fence
+from tpukit.core.errors import Conflict, Invalid, LeaseLost, NotYet, TpukitError, Transient
 from tpukit.fleet.records import Worker
 from tpukit.fleet.seen import Host
+from tpukit.google.tpu_vm import SSH_KEYS, Node, TpuVms, with_key
+from tpukit.places.local import processes as pods
 from tpukit.places.tpu_vm.channel import Answer, Call, Channel, Login
 
 STATUS_SECONDS = 15.0

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from tpukit.store import Kind
+from tpukit.kernel.store import Kind
 
 FLEET, SLOT, OWNER, STORE = "tpukit-fleet", "tpukit-fleet-worker", "tpukit-fleet-owner", "tpukit-fleet-store"
 """Labels of TPU VMs."""

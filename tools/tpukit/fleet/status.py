@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from tpukit.cloud.tpu_vm import TpuVms
 from tpukit.fleet import listing
 from tpukit.fleet.decide import foreign_words
 from tpukit.fleet.listing import Zone
 from tpukit.fleet.records import OWNER, UNLABELLED, Work, Worker, home_of, mark_of
 from tpukit.fleet.seen import Seen, tpu_state
+from tpukit.google.tpu_vm import TpuVms
 
 
 def status(

@@ -26,8 +26,8 @@ from typing import IO, Any
 
 import msgspec
 
-from tpukit.errors import Invalid, NotFound, Transient
-from tpukit.spec.fleet import MOST_STREAMS
+from tpukit.core.errors import Invalid, NotFound, Transient
+from tpukit.jobs.spec.fleet import MOST_STREAMS
 
 BLOCK = 4 << 20
 """Bytes that are read at once."""

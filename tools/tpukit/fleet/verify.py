@@ -11,10 +11,10 @@ from typing import Any
 
 import msgspec
 
-from tpukit.errors import Invalid
+from tpukit.core.errors import Invalid
+from tpukit.core.quantities import counted
 from tpukit.fleet import dataset
 from tpukit.fleet.streams import MANIFEST, Streams
-from tpukit.quantities import counted
 
 READERS = 8
 

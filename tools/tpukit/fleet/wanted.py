@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from tpukit.errors import Invalid, NotFound
+from tpukit.core.errors import Invalid, NotFound
 from tpukit.fleet import dataset, records
 from tpukit.fleet.records import Work, Worker
 

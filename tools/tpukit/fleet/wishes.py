@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable, Sequence
 
 from msgspec.structs import replace
 
-from tpukit.errors import Conflict, NotFound
+from tpukit.core.errors import Conflict, NotFound
 from tpukit.fleet.listing import Located
 from tpukit.fleet.ownership import Identity
 from tpukit.fleet.records import ACTIVE, WORKERS, Worker, home_of
-from tpukit.store import Event, Store, change, everything
-from tpukit.store import unreadable as broken
+from tpukit.kernel.store import Event, Store, change, everything
+from tpukit.kernel.store import unreadable as broken
 
 
 def of(store: Store, fleet: str) -> list[Worker]:

@@ -6,13 +6,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from tpukit.errors import TpukitError
+from tpukit.core.errors import TpukitError
 from tpukit.goodput import intervals, money, rates, sums
 from tpukit.goodput.intervals import Choice, Interval
 from tpukit.goodput.money import Bill
 from tpukit.goodput.rates import Rate
-from tpukit.plan import Plan
-from tpukit.records import Job
+from tpukit.jobs.plan import Plan
+from tpukit.jobs.records import Job
 
 
 @dataclass(frozen=True, slots=True)

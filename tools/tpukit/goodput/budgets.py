@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import msgspec
 
-from tpukit.errors import NotFound
+from tpukit.core.errors import NotFound
 from tpukit.goodput import money, rates, sums
-from tpukit.records import ACTIVE, JOBS, Job
-from tpukit.store import Kind, Store, everything
+from tpukit.jobs.records import ACTIVE, JOBS, Job
+from tpukit.kernel.store import Kind, Store, everything
 
 WINDOW_DAYS = 30
 WINDOW_SECONDS = WINDOW_DAYS * 86_400.0

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from tpukit.reasons import Reason
-from tpukit.records import Attempt
+from tpukit.jobs.reasons import Reason
+from tpukit.jobs.records import Attempt
 
 WEEK_MS = 7 * 86_400_000
 LONGEST_MS = 3 * 365 * 86_400_000

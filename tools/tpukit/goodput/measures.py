@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 
 from tpukit.goodput.causes import Cause, of_attempt
-from tpukit.reasons import MEANINGS, Budget, Reason
-from tpukit.records import Attempt
+from tpukit.jobs.reasons import MEANINGS, Budget, Reason
+from tpukit.jobs.records import Attempt
 
 _NOT_LOST = (Reason.EVICTED, Reason.NO_CAPACITY, Reason.PORT_LOST)
 """Paid by the hardware budget, and no loss of running hardware."""

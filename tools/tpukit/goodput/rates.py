@@ -8,9 +8,9 @@ from functools import lru_cache
 
 from tpukit import catalogue
 from tpukit.catalogue import Slice, prices
-from tpukit.errors import TpukitError
-from tpukit.plan import Plan
-from tpukit.records import Job
+from tpukit.core.errors import TpukitError
+from tpukit.jobs.plan import Plan
+from tpukit.jobs.records import Job
 
 
 @dataclass(frozen=True, slots=True)

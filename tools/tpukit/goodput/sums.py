@@ -10,7 +10,7 @@ from msgspec import structs
 from tpukit.goodput import measures
 from tpukit.goodput.causes import Cause, Span, begin_of, by_week, ms, of_attempt, week_start, window
 from tpukit.goodput.measures import Measured
-from tpukit.records import Folded, Job
+from tpukit.jobs.records import Folded, Job
 
 Spent = Mapping[Cause, int]
 """Milliseconds by cause."""

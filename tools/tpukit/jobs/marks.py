@@ -9,11 +9,11 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from tpukit import history
 from tpukit.goodput.causes import Cause
+from tpukit.jobs import history
+from tpukit.jobs.reasons import State
+from tpukit.jobs.records import Attempt, Job, Marks
 from tpukit.places.base import HostView, Observation
-from tpukit.reasons import State
-from tpukit.records import Attempt, Job, Marks
 
 
 def launched(job: Job, attempt: Attempt, now: float) -> Attempt:

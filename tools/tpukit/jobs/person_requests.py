@@ -6,12 +6,12 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from tpukit.errors import Conflict
+from tpukit.core.errors import Conflict
+from tpukit.jobs.plan import Plan
+from tpukit.jobs.reasons import State
+from tpukit.jobs.records import JOBS, Job
+from tpukit.kernel.store import Store, change
 from tpukit.places.base import Place
-from tpukit.plan import Plan
-from tpukit.reasons import State
-from tpukit.records import JOBS, Job
-from tpukit.store import Store, change
 
 
 def stop(store: Store, job_id: str, who: str, now: float) -> None:

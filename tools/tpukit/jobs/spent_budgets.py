@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from contextlib import suppress
 
-from tpukit.clock import Clock
-from tpukit.errors import TpukitError
+from tpukit.core.clock import Clock
+from tpukit.core.errors import TpukitError
 from tpukit.goodput import budgets
-from tpukit.records import Job
-from tpukit.store import Store, everything
+from tpukit.jobs.records import Job
+from tpukit.kernel.store import Store, everything
 
 CHECK_SECONDS = 60.0
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tpukit.errors import Conflict, Denied, Invalid, NotFound, TpukitError, Transient, Unauthenticated, seconds_of
+from tpukit.core.errors import Conflict, Denied, Invalid, NotFound, TpukitError, Transient, Unauthenticated, seconds_of
 
 if TYPE_CHECKING:
     from urllib3 import BaseHTTPResponse

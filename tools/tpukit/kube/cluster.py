@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from tpukit.errors import Denied, NotFound, Transient, Unauthenticated
+from tpukit.core.errors import Denied, NotFound, Transient, Unauthenticated
 from tpukit.kube import executing
 from tpukit.kube.answers import Expired, log_lines
 from tpukit.kube.connection import ANSWER_SECONDS, Connection

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
-from tpukit import fence
-from tpukit.errors import Denied, Invalid, TpukitError, Transient, Unauthenticated
+from tpukit.core import fence
+from tpukit.core.errors import Denied, Invalid, TpukitError, Transient, Unauthenticated
 from tpukit.kube import answers, kubeconfig_file, transport
 from tpukit.kube.kinds import Doc, encode
 from tpukit.kube.requests import REQUESTS

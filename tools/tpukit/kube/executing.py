@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
-from tpukit.errors import Transient
+from tpukit.core.errors import Transient
 from tpukit.kube.web_socket import WebSocket
 
 PROTOCOL = "v5.channel.k8s.io"

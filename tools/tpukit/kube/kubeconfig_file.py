@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tpukit.errors import Denied, Invalid, NotFound, TpukitError, Transient
+from tpukit.core.errors import Denied, Invalid, NotFound, TpukitError, Transient
 
 _GET_ONE = "`tpu cluster credentials` gets one, KUBECONFIG names one; `tpu sandbox up` makes one on this machine"
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -215,14 +215,14 @@ def _chosen(merged: _Merged, files: str, context: str | None) -> str:
 
 
 def _settings_file() -> Path:
-    from tpukit.spec import settings
+    from tpukit.jobs.spec import settings
 
     return settings.path()
 
 
 def _preferred() -> str | None:
     """The context that the person's settings name: their bucket, image and accounts belong to that cluster."""
-    from tpukit.spec import settings
+    from tpukit.jobs.spec import settings
 
     return settings.load().context
 

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from tpukit.clock import SystemClock
-from tpukit.errors import TpukitError, Transient
+from tpukit.core.clock import SystemClock
+from tpukit.core.errors import TpukitError, Transient
 from tpukit.kube.answers import Expired
 from tpukit.kube.cluster import LONGEST_PAUSE, Cluster
 from tpukit.kube.documents import SLIM

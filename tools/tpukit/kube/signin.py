@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from tpukit.errors import Invalid, TpukitError, Transient, Unauthenticated
+from tpukit.core.errors import Invalid, TpukitError, Transient, Unauthenticated
 from tpukit.kube.answers import SIGN_IN
 from tpukit.kube.kubeconfig_file import Access, content
 

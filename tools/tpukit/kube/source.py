@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from tpukit.errors import Transient
+from tpukit.core.errors import Transient
 from tpukit.kube import answers
 from tpukit.kube.answers import Expired
 from tpukit.kube.connection import ANSWER_SECONDS, Connection

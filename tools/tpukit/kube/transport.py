@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from tpukit import resources
-from tpukit.errors import NotFound
+from tpukit.core import resources
+from tpukit.core.errors import NotFound
 from tpukit.kube.kubeconfig_file import Access
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import ssl
 import struct
 from collections.abc import Mapping
 
-from tpukit.errors import Transient
+from tpukit.core.errors import Transient
 
 _CONTINUED, _BINARY, _CLOSE, _PING, _PONG = 0, 2, 8, 9, 10
 _LARGEST_HEAD = 1 << 16

@@ -7,11 +7,11 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from tpukit.errors import NotFound, Problem, TpukitError
+from tpukit.core.errors import NotFound, Problem, TpukitError
 from tpukit.goodput.causes import Cause
-from tpukit.plan import Plan
-from tpukit.reasons import Reason, State
-from tpukit.records import Attempt, Job
+from tpukit.jobs.plan import Plan
+from tpukit.jobs.reasons import Reason, State
+from tpukit.jobs.records import Attempt, Job
 
 
 @dataclass(frozen=True, slots=True)

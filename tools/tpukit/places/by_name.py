@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
-from tpukit.clock import Clock
+from tpukit.core.clock import Clock
 from tpukit.places import NAMES
 from tpukit.places.base import Place
 
@@ -20,7 +20,7 @@ def places(root: Path, clock: Clock, sender: Callable[[], str]) -> Mapping[str, 
     """`sender` marks what this store sends to places that it shares with others."""
 
     def local() -> Place:
-        from tpukit.places.local import LocalPlace
+        from tpukit.places.local.place import LocalPlace
 
         return LocalPlace(root, clock, sender())
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tpukit.spec.patterns import LINE as OWN_LINE
+from tpukit.jobs.spec.patterns import LINE as OWN_LINE
 
 LINE_MOST = 2000
 """Characters of a line that are read."""

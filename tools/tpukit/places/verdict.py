@@ -12,9 +12,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tpukit.jobs.reasons import Reason
 from tpukit.places import log_tail
 from tpukit.places.log_tail import Cause, Reading
-from tpukit.reasons import Reason
 
 ABORTED, KILLED, TERMINATED = 134, 137, 143
 _POLITE = "told to leave, it ended with exit code 0 before it said that it was done"

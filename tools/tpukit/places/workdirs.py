@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 from itertools import islice, pairwise
 from pathlib import Path
 
-from tpukit import fence
-from tpukit.cloud import objects
-from tpukit.errors import Invalid, LeaseLost, NotFound, Problem, TpukitError
+from tpukit.core import fence
+from tpukit.core.errors import Invalid, LeaseLost, NotFound, Problem, TpukitError
+from tpukit.google import objects
+from tpukit.jobs.plan import Plan
 from tpukit.places import checkpoint_folder
-from tpukit.plan import Plan
 
 MARKER = ".tpukit/job"
 _OWN = ".tpukit/"

@@ -6,9 +6,9 @@ import logging
 from collections.abc import Callable
 from contextlib import suppress
 
-from tpukit.clock import Clock
-from tpukit.cloud.gke import Gke, NodePool, Operation
-from tpukit.errors import Conflict, LeaseLost, NotFound, TpukitError, Transient
+from tpukit.core.clock import Clock
+from tpukit.core.errors import Conflict, LeaseLost, NotFound, TpukitError, Transient
+from tpukit.google.gke import Gke, NodePool, Operation
 from tpukit.kube import Cluster
 from tpukit.provisioner import pools
 from tpukit.provisioner.decide import Cordon, Create, Delete

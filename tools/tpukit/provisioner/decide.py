@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from tpukit.cloud.gke import NodePool, Operation
+from tpukit.core.quantities import counted
+from tpukit.google.gke import NodePool, Operation
 from tpukit.provisioner import failures, pools
 from tpukit.provisioner.needs import Choice, Need
 from tpukit.provisioner.observation import GONE, NEVER, JobSetState, Observation, Tries
 from tpukit.provisioner.pools import Owner
 from tpukit.provisioner.settings import Settings
-from tpukit.quantities import counted
 
 SETTLED = 600.0
 """A pool that has run for so long has outlived what went wrong before."""

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tpukit import resources
-from tpukit.errors import Conflict, Denied, Invalid, Problem
+from tpukit.core import resources
+from tpukit.core.errors import Conflict, Denied, Invalid, Problem
 from tpukit.provisioner import settings
 from tpukit.provisioner.driven_cluster import NAME, NAMESPACE, identity
 

@@ -9,11 +9,12 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from tpukit.clock import Clock
-from tpukit.cloud.gke import Gke, Operation
-from tpukit.control import Decision, Holding, Hooks, Kernel
-from tpukit.control.kernel import BLIND_SECONDS
-from tpukit.errors import Denied, Invalid, NoCapacity, TpukitError
+from tpukit.core.clock import Clock
+from tpukit.core.errors import Denied, Invalid, NoCapacity, TpukitError
+from tpukit.google.gke import Gke, Operation
+from tpukit.kernel import Decision, Holding, Hooks, Kernel
+from tpukit.kernel.controller import BLIND_SECONDS
+from tpukit.kernel.store import Entry
 from tpukit.kube import Cluster
 from tpukit.provisioner import failures, settings
 from tpukit.provisioner.act import Actor
@@ -25,7 +26,6 @@ from tpukit.provisioner.pool_cache import Intervals, PoolCache
 from tpukit.provisioner.records import SLICES, ClusterRecords, SliceRecord
 from tpukit.provisioner.settings import Settings
 from tpukit.provisioner.view import View
-from tpukit.store import Entry
 
 GROUP = "cluster"
 KEEPS_SECONDS = 3600.0

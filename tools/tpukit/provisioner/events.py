@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from tpukit import fence
-from tpukit.clock import Clock
-from tpukit.errors import Conflict, LeaseLost, TpukitError
+from tpukit.core import fence
+from tpukit.core.clock import Clock
+from tpukit.core.errors import Conflict, LeaseLost, TpukitError
 from tpukit.kube import Cluster
 
 COMPONENT = "tpu-provisioner"

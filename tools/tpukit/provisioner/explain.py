@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tpukit.clock import Clock
-from tpukit.cloud.gke import Gke
-from tpukit.errors import NotFound
+from tpukit.core.clock import Clock
+from tpukit.core.errors import NotFound
+from tpukit.core.quantities import counted
+from tpukit.google.gke import Gke
 from tpukit.kube import Cluster
 from tpukit.provisioner import settings
 from tpukit.provisioner.decide import Cordon, Create, Delete, Step, decide
@@ -16,7 +17,6 @@ from tpukit.provisioner.observation import NEVER
 from tpukit.provisioner.observe import Observer
 from tpukit.provisioner.pool_cache import PoolCache
 from tpukit.provisioner.view import ListView
-from tpukit.quantities import counted
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 
-from tpukit.cloud import refusals
-from tpukit.cloud.gke import Operation
+from tpukit.google import refusals
+from tpukit.google.gke import Operation
 from tpukit.provisioner.observation import Tries
 
 FIRST, LONGEST = 30.0, 600.0

@@ -13,11 +13,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 
-from tpukit import fence
-from tpukit.clock import Clock
-from tpukit.errors import Conflict, LeaseLost, NotFound, TpukitError
+from tpukit.core import fence
+from tpukit.core.clock import Clock
+from tpukit.core.errors import Conflict, LeaseLost, NotFound, TpukitError
+from tpukit.kernel.store import Holder, Lease
 from tpukit.kube import Cluster, Doc
-from tpukit.store import Holder, Lease
 
 SECONDS = 30.0
 """Calls end before the lease does: GKE takes several seconds to accept a create."""

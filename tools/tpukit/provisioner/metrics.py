@@ -6,9 +6,9 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
 
-from tpukit.cloud.gke import Operation
-from tpukit.control import Hooks
-from tpukit.control.exposition import CONTENT_TYPE, Histogram, histograms, metric
+from tpukit.google.gke import Operation
+from tpukit.kernel import Hooks
+from tpukit.kernel.exposition import CONTENT_TYPE, Histogram, histograms, metric
 from tpukit.kube.requests import REQUESTS
 from tpukit.provisioner import failures
 from tpukit.provisioner.decide import Step

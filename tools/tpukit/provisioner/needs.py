@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tpukit import quantities
 from tpukit.catalogue import Slice, slices
-from tpukit.errors import Invalid, Problem
+from tpukit.core import quantities
+from tpukit.core.errors import Invalid, Problem
 from tpukit.provisioner import pinning, settings
 from tpukit.provisioner.pool_names import DISABLE, pool_name
 from tpukit.provisioner.settings import DEFAULTS, Capacity, Options

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from tpukit.cloud.gke import NodePool, Operation
+from tpukit.google.gke import NodePool, Operation
 from tpukit.provisioner.needs import Need, Refusal
 
 GONE = ("STOPPING",)

@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
-from tpukit.clock import Clock
-from tpukit.errors import Transient
+from tpukit.core.clock import Clock
+from tpukit.core.errors import Transient
 from tpukit.kube import Doc
 from tpukit.provisioner import needs, pools
 from tpukit.provisioner.decide import Create, Step

@@ -6,8 +6,8 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from tpukit.clock import Clock
-from tpukit.cloud.gke import Gke, NodePool, Operation
+from tpukit.core.clock import Clock
+from tpukit.google.gke import Gke, NodePool, Operation
 
 BUSY_SECONDS, NEEDED_SECONDS, IDLE_SECONDS = 5.0, 15.0, 300.0
 """Between two lists: while something changes, while pods wait, and else."""

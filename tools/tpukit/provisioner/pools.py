@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tpukit.cloud.gke import NodePool
+from tpukit.google.gke import NodePool
 from tpukit.provisioner import pool_names
 from tpukit.provisioner.needs import SPOT, Choice, Need
 

@@ -11,13 +11,13 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from tpukit.errors import Conflict, NotFound
+from tpukit.core.errors import Conflict, NotFound
+from tpukit.kernel.store import Entry, Event, Kind, Lease, Page
 from tpukit.kube import Cluster
 from tpukit.provisioner.decide import Step
 from tpukit.provisioner.events import About, Events
 from tpukit.provisioner.observation import NEVER, Tries
 from tpukit.provisioner.pool_names import TRIES
-from tpukit.store import Entry, Event, Kind, Lease, Page
 
 T = TypeVar("T", bound=msgspec.Struct)
 

@@ -25,7 +25,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tpukit.errors import Invalid, Problem
+from tpukit.core.errors import Invalid, Problem
 from tpukit.provisioner.pool_names import PREFIX
 
 _KINDS = ("spot", "on-demand", "flex-start")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from tpukit.errors import TpukitError
+from tpukit.core.errors import TpukitError
 from tpukit.kube import Cluster, Doc
 from tpukit.kube.mirror import Mirror
 from tpukit.provisioner import pool_names

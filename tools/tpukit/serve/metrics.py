@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from tpukit.control import Hooks
-from tpukit.control.exposition import CONTENT_TYPE, Histogram, histograms, metric
-from tpukit.errors import TpukitError
-from tpukit.records import ACTIVE, JOBS, Job
-from tpukit.store import Store, everything
+from tpukit.core.errors import TpukitError
+from tpukit.jobs.records import ACTIVE, JOBS, Job
+from tpukit.kernel import Hooks
+from tpukit.kernel.exposition import CONTENT_TYPE, Histogram, histograms, metric
+from tpukit.kernel.store import Store, everything
 
 
 class Metrics:

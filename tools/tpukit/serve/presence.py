@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 from msgspec.structs import replace
 
-from tpukit.errors import Conflict
-from tpukit.store import Holder, Kind, Store, change, everything
+from tpukit.core.errors import Conflict
+from tpukit.kernel.store import Holder, Kind, Store, change, everything
 
 PREFIX = "serve/"
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from tpukit.clock import Clock
-from tpukit.control.loop import Loop
-from tpukit.errors import TpukitError
-from tpukit.jobs.driver import Driver
-from tpukit.records import JOBS
+from tpukit.core.clock import Clock
+from tpukit.core.errors import TpukitError
+from tpukit.jobs.controller.driver import Driver
+from tpukit.jobs.records import JOBS
+from tpukit.kernel.loop import Loop
+from tpukit.kernel.store import Store
 from tpukit.serve.metrics import Metrics
-from tpukit.store import Store
 
 SWEEP_SECONDS = 60.0
 """Between two sweeps: what is to be removed has to be seen twice over a minimum age."""

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tpukit.errors import Denied, NotFound, Transient
+from tpukit.core.errors import Denied, NotFound, Transient
 
 NAME = "tpukit-serve.service"
 PASSED_ON = (

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
-from tpukit.clock import Clock
-from tpukit.errors import Conflict, NotFound, NotYet
+from tpukit.core.clock import Clock
+from tpukit.core.errors import Conflict, NotFound, NotYet
 
 NAME, NAMESPACE = "tpukit-quotas", "kueue-system"
 VALID_SECONDS = 30.0

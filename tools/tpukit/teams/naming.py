@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 
 from tpukit.catalogue import Slice
-from tpukit.render import pool_kinds
+from tpukit.jobs.render import pool_kinds
 from tpukit.teams import shares
 from tpukit.teams.workloads import CHIPS, Doc, asks
 

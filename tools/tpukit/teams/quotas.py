@@ -13,9 +13,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
-from tpukit.errors import Invalid, NotFound, Problem
-from tpukit.quantities import amount
-from tpukit.render.kueue import (
+from tpukit.core.errors import Invalid, NotFound, Problem
+from tpukit.core.quantities import amount
+from tpukit.jobs.render.kueue import (
     COMMON,
     CPU_FLAVOR,
     TEAM,

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from tpukit import render
-from tpukit.clock import Clock
-from tpukit.errors import Conflict, Denied, NotFound, NotYet
+from tpukit.core.clock import Clock
+from tpukit.core.errors import Conflict, Denied, NotFound, NotYet
+from tpukit.jobs import render
+from tpukit.jobs.render import kueue
+from tpukit.jobs.render.kueue import EGRESS, MADE_WITH, MEMBER, Subject
 from tpukit.kube import KINDS, Cluster, Kind
 from tpukit.kube.together import together
-from tpukit.render import kueue
-from tpukit.render.kueue import EGRESS, MADE_WITH, MEMBER, Subject
 from tpukit.teams import lock, naming, quotas, settling, transition, usage, workloads
 from tpukit.teams.team import Request, Team, member, subject
 from tpukit.teams.waiting import Queues

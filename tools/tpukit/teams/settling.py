@@ -10,9 +10,9 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from tpukit import render
-from tpukit.render import kueue, pool_kinds
-from tpukit.render.kueue import GIVEN, TEAM, Quota
+from tpukit.jobs import render
+from tpukit.jobs.render import kueue, pool_kinds
+from tpukit.jobs.render.kueue import GIVEN, TEAM, Quota
 from tpukit.teams import naming, quotas, shares, transition
 from tpukit.teams.team import Team
 from tpukit.teams.workloads import CHIPS

@@ -9,12 +9,12 @@ from ipaddress import ip_network
 from typing import Any
 
 from tpukit.catalogue import Slice
-from tpukit.errors import Invalid, Problem
-from tpukit.render import pool_kinds
-from tpukit.render.kueue import COMMON
-from tpukit.render.pool_kinds import ON_DEMAND, PoolKind
-from tpukit.spec.fields import TEAM
-from tpukit.spec.forms import Violation, shown
+from tpukit.core.errors import Invalid, Problem
+from tpukit.jobs.render import pool_kinds
+from tpukit.jobs.render.kueue import COMMON
+from tpukit.jobs.render.pool_kinds import ON_DEMAND, PoolKind
+from tpukit.jobs.spec.fields import TEAM
+from tpukit.jobs.spec.forms import Violation, shown
 
 GOOGLE_APIS = ("199.36.153.8/30", "199.36.153.4/30")
 NONE, UNLIMITED = "none", "unlimited"

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
-from tpukit.quantities import amount, quantity
+from tpukit.core.quantities import amount, quantity
 from tpukit.teams import shares
 
 Doc = Mapping[str, Any]

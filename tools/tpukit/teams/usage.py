@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
-from tpukit.quantities import quantity
+from tpukit.core.quantities import quantity
 from tpukit.teams import shares, workloads
 
 Doc = Mapping[str, Any]

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
-from tpukit.render import pool_kinds
-from tpukit.render.kueue import FLEX_START
+from tpukit.jobs.render import pool_kinds
+from tpukit.jobs.render.kueue import FLEX_START
 from tpukit.teams import naming, shares, workloads
 from tpukit.teams.workloads import CHIPS
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from tpukit.quantities import amount
+from tpukit.core.quantities import amount
 
 Doc = Mapping[str, Any]
 

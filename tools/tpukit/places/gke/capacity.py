@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from tpukit.reasons import Reason
+from tpukit.jobs.reasons import Reason
 
 Doc = Mapping[str, Any]
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tpukit.clock import Clock
+from tpukit.core.clock import Clock
+from tpukit.jobs.reasons import MEANINGS, Budget
 from tpukit.places.base import Handle
 from tpukit.places.gke import doubt, failure
 from tpukit.places.gke.evidence import Evidence
 from tpukit.places.gke.hosts import Records
 from tpukit.places.gke.jobsets import Doc
 from tpukit.places.verdict import Verdict
-from tpukit.reasons import MEANINGS, Budget
 
 DOUBTED = "doubted"
 """In what an attempt's record learns: when a charge was first held back."""

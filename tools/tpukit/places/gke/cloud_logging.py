@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
-from tpukit.clock import Clock, SystemClock
-from tpukit.errors import NotFound
+from tpukit.core.clock import Clock, SystemClock
+from tpukit.core.errors import NotFound
+from tpukit.jobs.spec import settings
 from tpukit.places.gke.logging_api import LoggingApi
-from tpukit.spec import settings
 
 PAGE = 1000  # the most that the service gives at once
 _NAMED_PODS = 100  # a filter has an end at 20,000 letters; of more pods the pages are searched

@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from tpukit import kube
-from tpukit.clock import Clock
-from tpukit.errors import Conflict, NotFound, TpukitError
+from tpukit.core.clock import Clock
+from tpukit.core.errors import Conflict, NotFound, TpukitError
+from tpukit.jobs.plan import ClusterName
 from tpukit.kube import Cluster, Context
-from tpukit.plan import ClusterName
 
 SERVER = "TPUKIT_CLUSTER_SERVER"
 """Variable of a pod: the address by which people outside know the cluster that the pod runs in."""

@@ -16,10 +16,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from tpukit import stage
-from tpukit.errors import Invalid, Problem
-from tpukit.render.jobset import CODE_DIGEST, code_map
-from tpukit.stage import Inspection
+from tpukit.core.errors import Invalid, Problem
+from tpukit.jobs import snapshots as stage
+from tpukit.jobs.render.jobset import CODE_DIGEST, code_map
+from tpukit.jobs.snapshots import Inspection
 
 Doc = Mapping[str, Any]
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from tpukit.jobs.plan import SLICE_JOB
 from tpukit.places.base import Handle
 from tpukit.places.gke import hosts
 from tpukit.places.gke.hosts import Records
@@ -13,7 +14,6 @@ from tpukit.places.gke.jobsets import REPLICATED_JOB, UID, Doc, JobSetState, lab
 from tpukit.places.gke.namespace import Lister
 from tpukit.places.gke.pod_log import Target
 from tpukit.places.gke.pod_logs import PodLogs
-from tpukit.plan import SLICE_JOB
 
 RECORDS_MOST = 50_000
 TAILS_MOST = 4

@@ -11,14 +11,14 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from tpukit.jobs.reasons import MEANINGS, Budget, Reason
+from tpukit.jobs.render.restarts import restarts
 from tpukit.places import log_tail
 from tpukit.places.gke.attempts import Event
 from tpukit.places.gke.hosts import HostRecord
 from tpukit.places.gke.jobsets import TERMINAL, Doc, JobSetState, condition, host_of, true_condition
 from tpukit.places.log_tail import Cause
 from tpukit.places.verdict import KILLED, TERMINATED, HostEnd, Verdict, verdict
-from tpukit.reasons import MEANINGS, Budget, Reason
-from tpukit.render.restarts import restarts
 from tpukit.teams import workloads
 
 _DISRUPTED = {  # reasons of the condition DisruptionTarget

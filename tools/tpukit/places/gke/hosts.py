@@ -8,12 +8,12 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from tpukit.jobs.plan import SLICE_JOB, Plan
 from tpukit.places import log_tail
 from tpukit.places.base import HostView
 from tpukit.places.gke.jobsets import REPLICATED_JOB, TERMINAL, Doc, host_of, label, phase, seconds, true_condition
 from tpukit.places.log_tail import Cause
 from tpukit.places.progress import Progress
-from tpukit.plan import SLICE_JOB, Plan
 
 MOST_RECORDED = 32
 """Hosts of which a record holds the end: the first that ended. One slice may have thousands."""

@@ -11,8 +11,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from tpukit.clock import Clock
-from tpukit.errors import NotFound, TpukitError, Transient
+from tpukit.core.clock import Clock
+from tpukit.core.errors import NotFound, TpukitError, Transient
+from tpukit.jobs.plan import UPLOADER_JOB
+from tpukit.jobs.reasons import State
 from tpukit.places.base import Handle, Line
 from tpukit.places.gke import log_lines
 from tpukit.places.gke.attempts import Position, Where, locate
@@ -20,8 +22,6 @@ from tpukit.places.gke.jobsets import RESTART, UID, Doc, JobSetState, host_of, l
 from tpukit.places.gke.log_cache import LogCache
 from tpukit.places.gke.namespace import Lister
 from tpukit.places.gke.pod_log import PodLog, Target
-from tpukit.plan import UPLOADER_JOB
-from tpukit.reasons import State
 
 FOLLOW_SECONDS = 1.0
 AT_ONCE = 8

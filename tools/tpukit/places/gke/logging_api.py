@@ -16,8 +16,8 @@ import urllib.request
 from collections.abc import Mapping
 from typing import Any
 
-from tpukit.clock import Clock
-from tpukit.errors import Denied, Invalid, NotFound, TpukitError, Transient
+from tpukit.core.clock import Clock
+from tpukit.core.errors import Denied, Invalid, NotFound, TpukitError, Transient
 
 ENDPOINT = "GOOGLE_LOGGING_CUSTOM_ENDPOINT"
 TOKEN = "GOOGLE_OAUTH_ACCESS_TOKEN"  # noqa: S105 (a name)

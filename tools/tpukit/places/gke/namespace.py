@@ -8,8 +8,8 @@ import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from tpukit.clock import Clock
-from tpukit.errors import Denied, NotFound, Transient
+from tpukit.core.clock import Clock
+from tpukit.core.errors import Denied, NotFound, Transient
 from tpukit.kube import Cluster, Docs
 from tpukit.kube.documents import SLIM
 from tpukit.kube.mirror import Mirror

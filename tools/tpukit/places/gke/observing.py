@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tpukit.clock import Clock
-from tpukit.errors import Conflict, TpukitError, Transient
+from tpukit.core.clock import Clock
+from tpukit.core.errors import Conflict, TpukitError, Transient
+from tpukit.jobs.reasons import Reason, State
 from tpukit.places.base import FollowUp, Handle, Observation
 from tpukit.places.gke import attempts, failure, followed_logs, hosts, pending, stuck
 from tpukit.places.gke.attempts import Event, Position, Where
@@ -25,7 +26,6 @@ from tpukit.places.gke.jobsets import (
 from tpukit.places.gke.namespace import Listing
 from tpukit.places.gke.unattended import Renewal
 from tpukit.places.verdict import Verdict
-from tpukit.reasons import Reason, State
 
 IMAGE_SECONDS = 120.0
 """So long a host may try to get an image that is not there, before the job gives its slices back."""

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tpukit.core.quantities import counted
 from tpukit.goodput.causes import Cause
+from tpukit.jobs.plan import Plan
+from tpukit.jobs.reasons import Reason
+from tpukit.jobs.render.node_labels import capacity_word, host_labels
 from tpukit.places.gke import stuck
 from tpukit.places.gke.capacity import shortage
 from tpukit.places.gke.failure import image_trouble
 from tpukit.places.gke.jobsets import Doc, JobSetState, phase, true_condition
-from tpukit.plan import Plan
-from tpukit.quantities import counted
-from tpukit.reasons import Reason
-from tpukit.render.node_labels import capacity_word, host_labels
 from tpukit.teams.waiting import Queues
 from tpukit.teams.waiting import why as why_in_queue
 

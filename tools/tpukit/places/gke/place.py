@@ -15,8 +15,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tpukit.clock import Clock
-from tpukit.errors import Denied, Invalid, NotFound, Problem, TpukitError
+from tpukit.core.clock import Clock
+from tpukit.core.errors import Denied, Invalid, NotFound, Problem, TpukitError
+from tpukit.jobs.plan import ClusterName, Plan
+from tpukit.jobs.render import documents
+from tpukit.jobs.render import jobset as manifest
 from tpukit.kube import Cluster
 from tpukit.kube.documents import SLIM
 from tpukit.kube.executing import Streams
@@ -47,9 +50,6 @@ from tpukit.places.gke.sending import Sending
 from tpukit.places.gke.sweeping import Sweeper
 from tpukit.places.gke.unattended import Renewal
 from tpukit.places.workdirs import Workdirs
-from tpukit.plan import ClusterName, Plan
-from tpukit.render import documents
-from tpukit.render import jobset as manifest
 from tpukit.teams.waiting import Queues, never
 
 

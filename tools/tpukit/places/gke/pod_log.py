@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tpukit.errors import Transient
+from tpukit.core.errors import Transient
 from tpukit.kube import Cluster
 from tpukit.places.gke.hosts import HOST_CONTAINER
 from tpukit.places.gke.jobsets import Doc, host_of

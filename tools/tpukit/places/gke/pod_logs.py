@@ -12,8 +12,8 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tpukit.clock import Clock
-from tpukit.errors import TpukitError
+from tpukit.core.clock import Clock
+from tpukit.core.errors import TpukitError
 from tpukit.places import log_progress, progress, trainer_lines
 from tpukit.places.gke import log_lines
 from tpukit.places.gke.log_cache import LogCache

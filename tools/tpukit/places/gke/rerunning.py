@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tpukit.clock import Clock
-from tpukit.errors import Conflict, LeaseLost, NotFound, NotYet
+from tpukit.core.clock import Clock
+from tpukit.core.errors import Conflict, LeaseLost, NotFound, NotYet
 from tpukit.kube import Cluster
 from tpukit.places.base import Unmanaged
 from tpukit.places.gke.jobsets import JobSetState

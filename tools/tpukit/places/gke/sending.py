@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tpukit import stage
-from tpukit.clock import Clock
-from tpukit.errors import Conflict, Invalid, LeaseLost, NotFound, NotYet, TpukitError, Transient
+from tpukit.core.clock import Clock
+from tpukit.core.errors import Conflict, Invalid, LeaseLost, NotFound, NotYet, TpukitError, Transient
+from tpukit.jobs import snapshots as stage
+from tpukit.jobs.plan import Plan
+from tpukit.jobs.render import documents
 from tpukit.kube import Docs
 from tpukit.places.base import Handle
 from tpukit.places.gke import code, unattended
 from tpukit.places.gke.attempts import Position
 from tpukit.places.gke.jobsets import SENDER, UID, JobSetState, label, runs
 from tpukit.places.gke.namespace import Lister
-from tpukit.plan import Plan
-from tpukit.render import documents
 
 
 @dataclass(frozen=True, slots=True)

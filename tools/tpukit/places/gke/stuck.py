@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tpukit.core.quantities import counted
 from tpukit.places.gke.jobsets import Doc, JobSetState, condition, host_of, phase, runs, true_condition
-from tpukit.quantities import counted
 
 NOT_READY = "NotReady"
 _REPAIR = (

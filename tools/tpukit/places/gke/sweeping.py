@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from tpukit.clock import Clock
-from tpukit.errors import Conflict, Denied, TpukitError, Unauthenticated
+from tpukit.core.clock import Clock
+from tpukit.core.errors import Conflict, Denied, TpukitError, Unauthenticated
 from tpukit.kube import Cluster, Doc, Docs
 from tpukit.kube.documents import SLIM
 from tpukit.places.base import Claim, Handle, Known, unclaimed

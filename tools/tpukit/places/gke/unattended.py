@@ -20,12 +20,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tpukit.clock import Clock
-from tpukit.errors import Conflict, Denied, LeaseLost, NotFound, TpukitError
+from tpukit.core.clock import Clock
+from tpukit.core.errors import Conflict, Denied, LeaseLost, NotFound, TpukitError
+from tpukit.jobs.plan import SLICE_JOB
 from tpukit.kube import Cluster
 from tpukit.places.base import Handle
 from tpukit.places.gke.jobsets import REPLICATED_JOB, UID, Doc, JobSetState, label, seconds, true_condition
-from tpukit.plan import SLICE_JOB
 
 SHARE = 8
 """A deadline is moved on when it can be moved by this part of the limit."""

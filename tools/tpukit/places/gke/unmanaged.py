@@ -7,8 +7,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from tpukit.clock import Clock
-from tpukit.errors import Conflict, Denied, NotFound, TpukitError, Transient
+from tpukit.core.clock import Clock
+from tpukit.core.errors import Conflict, Denied, NotFound, TpukitError, Transient
+from tpukit.jobs.reasons import State
+from tpukit.jobs.render.jobset import OWNER, SENT
 from tpukit.kube import Cluster, Docs
 from tpukit.kube.documents import SLIM
 from tpukit.kube.together import together
@@ -18,8 +20,6 @@ from tpukit.places.gke.jobsets import JOBSET, NAME, Doc, JobSetState, host_of, l
 from tpukit.places.gke.namespace import allowed
 from tpukit.places.gke.pod_log import PodLog, Target
 from tpukit.places.gke.rerunning import RERUN, pending_of
-from tpukit.reasons import State
-from tpukit.render.jobset import OWNER, SENT
 from tpukit.teams.waiting import Queues
 from tpukit.teams.waiting import why as why_in_queue
 

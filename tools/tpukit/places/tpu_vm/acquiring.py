@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 
-from tpukit.cloud.tpu_vm import Node, Queued, TpuVms
-from tpukit.errors import Conflict, Invalid, NotFound, NotYet
+from tpukit.core.errors import Conflict, Invalid, NotFound, NotYet
+from tpukit.google.tpu_vm import Node, Queued, TpuVms
+from tpukit.jobs.plan import Plan
 from tpukit.places.base import Handle
 from tpukit.places.tpu_vm import target
 from tpukit.places.tpu_vm.machines import Machines, assess
-from tpukit.plan import Plan
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,17 +12,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tpukit import fence
-from tpukit.clock import Clock
-from tpukit.cloud.clients import address
-from tpukit.cloud.tpu_vm import ENDPOINT, SSH_KEYS, Node, TpuVms, with_key
-from tpukit.errors import Conflict, Denied, Invalid, LeaseLost, NotYet, TpukitError, Transient
+from tpukit.core import fence
+from tpukit.core.clock import Clock
+from tpukit.core.errors import Conflict, Denied, Invalid, LeaseLost, NotYet, TpukitError, Transient
+from tpukit.google.clients import address
+from tpukit.google.tpu_vm import ENDPOINT, SSH_KEYS, Node, TpuVms, with_key
+from tpukit.jobs.plan import Plan
 from tpukit.places.base import Handle
 from tpukit.places.tpu_vm import environment, secrets, target
 from tpukit.places.tpu_vm.channel import Answer, Call, Channel, Login
 from tpukit.places.tpu_vm.machines import Machines
 from tpukit.places.tpu_vm.shared_code import Code, pack
-from tpukit.plan import Plan
 
 API = ENDPOINT, "https://tpu.googleapis.com/v2/"
 """The address at which hosts delete their own TPU VM."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import tpukit
-from tpukit.errors import TpukitError
+from tpukit.core.errors import TpukitError
 
 Answer = dict[str, Any]
 SECONDS = 30.0
@@ -69,7 +69,7 @@ def programs() -> dict[str, str]:
     package = Path(tpukit.__file__).parent
     files = {
         "supervisor.py": package / "host" / "supervisor.py",
-        "shim.py": package / "pods" / "shim.py",
+        "shim.py": package / "places" / "local" / "processes" / "shim.py",
         "checkpoint_folder.py": package / "places" / "checkpoint_folder.py",
     }
     files |= {f"supervision/{file.name}": file for file in (package / "host" / "supervision").glob("*.py")}

@@ -7,8 +7,8 @@ several slices puts there. https://cloud.google.com/tpu/docs/multislice-introduc
 
 from __future__ import annotations
 
-from tpukit.plan import Plan
-from tpukit.records import Attempt
+from tpukit.jobs.plan import Plan
+from tpukit.jobs.records import Attempt
 
 HEARTBEAT_SECONDS = 30
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from tpukit.cloud.refusals import is_quota, is_stockout
-from tpukit.cloud.tpu_vm import Node, Queued
+from tpukit.google.refusals import is_quota, is_stockout
+from tpukit.google.tpu_vm import Node, Queued
+from tpukit.jobs.reasons import Reason, State
 from tpukit.places.base import Handle
 from tpukit.places.tpu_vm import target
-from tpukit.reasons import Reason, State
 
 NODES = "nodes"
 """What an attempt remembers: the ids of the TPU VMs that it began on. One made anew under the same name is another."""

@@ -6,13 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tpukit import pods
-from tpukit.clock import Clock
-from tpukit.cloud.tpu_vm import Node, Queued, TpuVms
-from tpukit.errors import Denied, TpukitError, Transient
+from tpukit.core.clock import Clock
+from tpukit.core.errors import Denied, TpukitError, Transient
 from tpukit.goodput.causes import Cause
+from tpukit.google.tpu_vm import Node, Queued, TpuVms
+from tpukit.jobs.reasons import Reason, State
 from tpukit.places import lines, log_tail, progress
 from tpukit.places.base import FollowUp, Handle, Observation
+from tpukit.places.local import processes as pods
+from tpukit.places.local.processes import Phase
 from tpukit.places.log_progress import LogProgress
 from tpukit.places.tpu_vm import outcome, renewals, target
 from tpukit.places.tpu_vm.asking import Hosts, bytes_of
@@ -20,8 +22,6 @@ from tpukit.places.tpu_vm.channel import Answer, Call, Login
 from tpukit.places.tpu_vm.log_store import LogStore
 from tpukit.places.tpu_vm.machines import Machines, assess, state_of
 from tpukit.places.tpu_vm.outcome import Report
-from tpukit.pods import Phase
-from tpukit.reasons import Reason, State
 
 _Key = tuple[str, int, int]  # job, attempt, number of the host
 

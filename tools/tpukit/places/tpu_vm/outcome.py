@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tpukit import pods
+from tpukit.jobs.reasons import Reason, State
 from tpukit.places import peers, progress
 from tpukit.places.base import FollowUp, Handle, HostView, Observation
+from tpukit.places.local import processes as pods
+from tpukit.places.local.processes import Phase, PodState
 from tpukit.places.progress import Progress
 from tpukit.places.tpu_vm.machines import NODES, Gone, Machines
 from tpukit.places.verdict import KILLED, TERMINATED, HostEnd, Verdict, verdict
-from tpukit.pods import Phase, PodState
-from tpukit.reasons import Reason, State
 
 SILENT_SECONDS = 240.0
 """How long a host may not answer before it counts as lost, once a peer of its attempt has failed. A TPU VM that reboots

@@ -14,9 +14,13 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from tpukit.clock import Clock
-from tpukit.cloud.tpu_vm import Node, TpuVms
-from tpukit.errors import Conflict, Denied, Invalid, NotFound, Problem, TpukitError, Transient
+from tpukit.core.clock import Clock
+from tpukit.core.errors import Conflict, Denied, Invalid, NotFound, Problem, TpukitError, Transient
+from tpukit.core.quantities import counted
+from tpukit.google.tpu_vm import Node, TpuVms
+from tpukit.jobs.plan import Plan, VmTarget
+from tpukit.jobs.spec import durations
+from tpukit.jobs.spec import settings as settings_file
 from tpukit.places import lines
 from tpukit.places.base import Capabilities, Claim, FollowUp, Handle, Known, Line, Observation, unclaimed
 from tpukit.places.tpu_vm import renewals, secrets, target
@@ -30,10 +34,6 @@ from tpukit.places.tpu_vm.shared_code import Code
 from tpukit.places.tpu_vm.stopping import Stopping
 from tpukit.places.tpu_vm.sweeping import Sweeper
 from tpukit.places.workdirs import Workdirs
-from tpukit.plan import Plan, VmTarget
-from tpukit.quantities import counted
-from tpukit.spec import durations
-from tpukit.spec import settings as settings_file
 
 FOLLOW_SECONDS = 0.5
 _BOARD = "the first host uploads TensorBoard data: the Python of the job's command needs tpukit[tpu] there"
@@ -41,7 +41,7 @@ _NO_BOARD = "TensorBoard data stays in the workdir: the settings name no `tensor
 
 
 def google(project: str) -> TpuVms:
-    from tpukit.cloud import tpu_vm
+    from tpukit.google import tpu_vm
 
     return tpu_vm.Client(project)
 

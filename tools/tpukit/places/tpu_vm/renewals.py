@@ -6,10 +6,10 @@ delete the hardware of all hosts when the limit is over, so the driver writes th
 
 from __future__ import annotations
 
-from tpukit.cloud.tpu_vm import Node, TpuVms
+from tpukit.google.tpu_vm import Node, TpuVms
+from tpukit.jobs.plan import Plan
 from tpukit.places.tpu_vm import target
 from tpukit.places.tpu_vm.machines import Machines
-from tpukit.plan import Plan
 
 RENEWED = "tpukit-renewed"
 """Key in the metadata: its value is when a driver last renewed the limit."""

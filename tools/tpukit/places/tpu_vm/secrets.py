@@ -11,7 +11,7 @@ import os
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
-from tpukit.errors import Problem
+from tpukit.core.errors import Problem
 
 KEY = "WANDB_API_KEY"
 _SERVER = "https://api.wandb.ai"

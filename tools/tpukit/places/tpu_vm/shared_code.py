@@ -16,10 +16,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tpukit import fence, stage
-from tpukit.cloud import objects
-from tpukit.errors import LeaseLost, NotFound, TpukitError, Transient
-from tpukit.plan import Plan
+from tpukit.core import fence
+from tpukit.core.errors import LeaseLost, NotFound, TpukitError, Transient
+from tpukit.google import objects
+from tpukit.jobs import snapshots as stage
+from tpukit.jobs.plan import Plan
 
 ARCHIVE = "application/gzip"
 

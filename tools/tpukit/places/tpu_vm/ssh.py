@@ -14,11 +14,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tpukit import fence, resources
-from tpukit.errors import Denied, HostKeyChanged, Invalid, LeaseLost, TpukitError, Transient
+from tpukit.core import fence, resources
+from tpukit.core.errors import Denied, HostKeyChanged, Invalid, LeaseLost, TpukitError, Transient
+from tpukit.jobs.spec import settings
 from tpukit.places import raw
 from tpukit.places.tpu_vm.channel import Answer, Call, Login, programs, version
-from tpukit.spec import settings
 
 T = TypeVar("T")
 Executed = tuple[int, bytes, bytes]

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from tpukit.clock import Clock
-from tpukit.errors import Transient
+from tpukit.core.clock import Clock
+from tpukit.core.errors import Transient
 from tpukit.places.base import Handle
 from tpukit.places.tpu_vm import target
 

@@ -11,13 +11,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tpukit.clock import Clock
-from tpukit.cloud.tpu_vm import TpuVms
-from tpukit.errors import NotFound, TpukitError
+from tpukit.core.clock import Clock
+from tpukit.core.errors import NotFound, TpukitError
+from tpukit.google.tpu_vm import TpuVms
+from tpukit.jobs.plan import VmTarget
 from tpukit.places.base import Claim, Known
 from tpukit.places.suspects import Suspects
 from tpukit.places.tpu_vm import target
-from tpukit.plan import VmTarget
 
 
 @dataclass(frozen=True, slots=True)

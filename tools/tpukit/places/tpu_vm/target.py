@@ -7,11 +7,11 @@ import hashlib
 from collections.abc import Mapping
 
 from tpukit.catalogue import Slice
-from tpukit.cloud.tpu_vm import Request
-from tpukit.errors import Invalid
-from tpukit.plan import Plan, VmTarget
-from tpukit.spec import Settings
-from tpukit.spec.job import Reservation
+from tpukit.core.errors import Invalid
+from tpukit.google.tpu_vm import Request
+from tpukit.jobs.plan import Plan, VmTarget
+from tpukit.jobs.spec import Settings
+from tpukit.jobs.spec.job import Reservation
 
 JOB, ATTEMPT, STORE = "tpukit-job", "tpukit-attempt", "tpukit-store"
 SHARED_STORE = "tpukit-shared-store"

@@ -13,7 +13,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
-from tpukit.errors import NotFound, TpukitError
+from tpukit.core.errors import NotFound, TpukitError
 from tpukit.serve.page import lists, overview, templating
 from tpukit.serve.page.answers import page
 from tpukit.serve.page.changes import Changes

@@ -6,9 +6,9 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
 
-from tpukit.errors import TpukitError
-from tpukit.records import JOBS
-from tpukit.store import Store
+from tpukit.core.errors import TpukitError
+from tpukit.jobs.records import JOBS
+from tpukit.kernel.store import Store
 
 LISTENERS_MOST = 500
 PAUSE_SECONDS = 1.0

@@ -6,11 +6,11 @@ import json
 import math
 from typing import Any
 
-from tpukit.errors import TpukitError
+from tpukit.core.errors import TpukitError
+from tpukit.jobs.plan import Plan
+from tpukit.jobs.records import Job
 from tpukit.places import trainer_lines
 from tpukit.places.base import Handle
-from tpukit.plan import Plan
-from tpukit.records import Job
 from tpukit.serve.page.site import Site
 
 BYTES_EACH = 512 * 1024

@@ -7,13 +7,13 @@ from typing import Any
 
 import msgspec
 
-from tpukit import report
-from tpukit.errors import TpukitError
+from tpukit.core.errors import TpukitError
 from tpukit.goodput import accounts, sums
 from tpukit.goodput.causes import Cause, Span
+from tpukit.jobs import report
+from tpukit.jobs.plan import Plan
+from tpukit.jobs.records import JOBS, Job
 from tpukit.places.base import Handle, HostView
-from tpukit.plan import Plan
-from tpukit.records import JOBS, Job
 from tpukit.serve.page import overview
 from tpukit.serve.page.site import SHARED_SECONDS, Site
 

@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from tpukit.errors import NotFound
+from tpukit.core.errors import NotFound
 from tpukit.jobs import person_requests
 from tpukit.serve.page import curves, job_page, templating
 from tpukit.serve.page.answers import Menu, page

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+from tpukit.code_queue.records import TPU_JOBS
 from tpukit.fleet.records import WORKERS
 from tpukit.goodput import accounts
 from tpukit.goodput.causes import Cause
-from tpukit.manager.inventory import VMS
-from tpukit.queue.records import TPU_JOBS
-from tpukit.reasons import State
-from tpukit.records import JOBS, Job
+from tpukit.jobs.reasons import State
+from tpukit.jobs.records import JOBS, Job
+from tpukit.jobs.spec import settings
+from tpukit.kernel.store import everything
 from tpukit.serve.page import overview
 from tpukit.serve.page.site import JOBS_A_PAGE, SHARED_SECONDS, SUMS_SECONDS, Site
-from tpukit.spec import settings
-from tpukit.store import everything
+from tpukit.sharing.inventory import VMS
 
 WINDOW_SECONDS = 30 * 86_400.0
 

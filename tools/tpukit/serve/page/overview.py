@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tpukit import report
 from tpukit.fleet.records import WORKERS
 from tpukit.goodput import budgets, rates
-from tpukit.manager.inventory import VMS
-from tpukit.reasons import State
-from tpukit.records import ACTIVE, Job
+from tpukit.jobs import report
+from tpukit.jobs.reasons import State
+from tpukit.jobs.records import ACTIVE, Job
+from tpukit.kernel.store import everything
 from tpukit.serve.page.site import SHARED_SECONDS, SUMS_SECONDS, Site
-from tpukit.store import everything
+from tpukit.sharing.inventory import VMS
 
 DAY_SECONDS = 86_400.0
 SLICES_MOST = 400

@@ -6,9 +6,9 @@ import socket
 import threading
 from pathlib import Path
 
-from tpukit import resources
-from tpukit.errors import Conflict, Invalid
-from tpukit.serve.http import LOOPBACK
+from tpukit.core import resources
+from tpukit.core.errors import Conflict, Invalid
+from tpukit.kernel.http import LOOPBACK
 from tpukit.serve.page import sessions
 from tpukit.serve.page.sessions import Sessions
 from tpukit.serve.page.site import Site

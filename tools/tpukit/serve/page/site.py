@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from tpukit.clock import Clock
+from tpukit.core.clock import Clock
 from tpukit.goodput import budgets
+from tpukit.jobs.records import ACTIVE, JOBS, Job
+from tpukit.kernel.store import Store, everything
 from tpukit.places.base import Place
-from tpukit.records import ACTIVE, JOBS, Job
-from tpukit.store import Store, everything
 
 T = TypeVar("T")
 SHARED_SECONDS = 1.0

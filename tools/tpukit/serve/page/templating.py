@@ -6,8 +6,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tpukit import report
 from tpukit.goodput.causes import Cause
+from tpukit.jobs import report
 
 if TYPE_CHECKING:
     from jinja2 import Environment

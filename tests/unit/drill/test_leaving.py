@@ -1,0 +1,46 @@
+"""SIGTERM: what a program does in its grace is judged whether it saves rarely or at every step."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from support.drill_world import Program
+from tpukit.drill import advice
+from tpukit.drill.advice import Cause
+from tpukit.drill.judging import judge
+from tpukit.drill.losses import Loss, What
+from tpukit.drill.saves import Save
+from tpukit.drill.verdicts import Word
+
+TERM = Loss("term", What.TERM, ((0, 0),), step=20)
+
+
+def told(program, at, until):
+    """SIGTERM at one step, and the last report at another; a step takes a second."""
+    broken = program.broken(until, TERM)
+    return replace(broken, struck=(replace(broken.struck[0], step=at, at=float(at)),))
+
+
+@pytest.mark.parametrize("every", [1, 2, 10])
+def test_judge_program_that_trains_on_until_it_is_killed_ignores_sigterm_however_often_it_saves(every):
+    program = Program(every=every)
+    verdict = judge(program.unbroken(), told(program, 20, 41), saving_seconds=0.1, grace=21.0)
+    assert verdict.word is Word.LOSES_MORE, verdict.text
+    assert advice.causes(verdict) == (Cause.IGNORES_TERM,)
+
+
+def test_judge_program_that_leaves_and_saves_nothing_loses_more_though_it_saves_often():
+    program = Program(every=3)
+    verdict = judge(program.unbroken(), told(program, 22, 23), saving_seconds=0.1, grace=8.0)
+    assert verdict.steps_lost == 2
+    assert (verdict.word, advice.causes(verdict)) == (Word.LOSES_MORE, (Cause.NO_SAVE_ON_TERM,))
+
+
+def test_judge_program_that_saves_as_it_leaves_may_lose_the_steps_under_way():
+    program = Program(every=3)
+    broken = told(program, 22, 23)
+    saved = Save(21, 22.5, 22.9, 100, True, ("checkpoints/21/state",), True)
+    verdict = judge(program.unbroken(), replace(broken, saves=(*broken.saves, saved)), saving_seconds=0.1, grace=8.0)
+    assert verdict.word is Word.EXACT, verdict.text

@@ -1,0 +1,151 @@
+"""Hosts asked over real SSH: only those whose key Google has, only with a key that they know, and again after a cut."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import asyncssh
+import pytest
+
+from support import terminal
+from support.tpu_vm_world import TpuVms
+from support.waiting import PATIENCE, until
+from tpukit.core.errors import Denied, Transient
+from tpukit.google.tpu_vm import Client
+from tpukit.places.tpu_vm.channel import Call, Login
+from tpukit.places.tpu_vm.ssh import CONFIG, Ssh
+
+REQUEST = {"do": "prepare", "job": "try-1", "attempt": 0}
+
+
+@pytest.fixture(scope="module")
+def vms(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TpuVms]:
+    with TpuVms(tmp_path_factory.mktemp("google")) as made:
+        made.make("one")
+        yield made
+
+
+@pytest.fixture
+def ssh(vms: TpuVms, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ssh]:
+    monkeypatch.setenv(CONFIG, vms.emulator.environment()[CONFIG])
+    vms.key.write_private_key(str(tmp_path / "key"))
+    channel = Ssh(tmp_path, str(tmp_path / "key"))
+    yield channel
+    channel.close()
+
+
+def login(vms: TpuVms, user: str = "ada", key: str = "") -> Login:
+    attributes = vms.ask(
+        "POST", "tpu/v2/projects/tpu-project/locations/us-central2-b/nodes/one:getGuestAttributes", {"workerIds": [""]}
+    )
+    items = attributes["guestAttributes"][0]["queryValue"]["items"]
+    keys = [f"{one['key']} {one['value']}" for one in items if one["namespace"] == "hostkeys"]
+    return Login(vms.address("one"), user, (key,) if key else tuple(keys))
+
+
+def test_command_is_run_with_its_words_as_they_are_and_its_exit_code_comes_back(vms, ssh, capfd):
+    words = ["sh", "-c", 'printf "%s\\n" "$@"; echo wrong >&2; exit 7', "x", "a  b; $HOME", "it's"]
+    assert ssh.attached(login(vms), words, terminal=False) == 7
+    assert capfd.readouterr() == ("a  b; $HOME\nit's\n", "wrong\n")
+
+
+PERSON = """
+import sys
+from tpukit.cli.job_exec import SHELL
+from tpukit.places.tpu_vm.channel import Login
+from tpukit.places.tpu_vm.ssh import Ssh
+from pathlib import Path
+channel = Ssh(Path(sys.argv[1]), sys.argv[2])
+code = channel.attached(Login(sys.argv[3], "ada", tuple(sys.argv[4:])), SHELL, terminal=True)
+channel.close()
+sys.exit(code)
+"""
+
+
+def test_shell_on_a_host_has_a_terminal_takes_lines_and_its_exit_code_comes_back(vms, ssh, tmp_path):
+    one = login(vms)
+    argv = [sys.executable, "-c", PERSON, str(tmp_path), str(tmp_path / "key"), one.address, *one.host_keys]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), CONFIG: os.environ[CONFIG], "TERM": "xterm"}
+    line = "test -t 0 && test -t 1 && echo a terminal: $((6 * 7)); exit 5"
+    typed = terminal.run(argv, env, tmp_path, answers={r"[$#] $": line}, seconds=PATIENCE)
+    assert typed.code == 5, typed.text
+    assert "a terminal: 42" in typed.text
+
+
+def test_host_is_asked_before_and_after_its_connection_was_cut(vms, ssh):
+    call = Call(login(vms), REQUEST)
+    assert ssh.ask([call, call]) == ssh.ask([call, call])
+    for task in ssh._connections.values():
+        task.get_loop().call_soon_threadsafe(task.result().abort)
+    (answer,) = ssh.ask([call])
+    assert answer["held"] is None and answer["boot"]
+
+
+def test_host_with_another_key_than_google_has_of_it_is_refused(vms, ssh):
+    other = asyncssh.generate_private_key("ssh-ed25519").export_public_key("openssh").decode()
+    (answer,) = ssh.ask([Call(login(vms, key=other), REQUEST)])
+    assert isinstance(answer, Denied) and "not the host key that Google has" in answer.message
+
+
+def test_host_that_does_not_know_us_says_so_and_others_are_answered_all_the_same(vms, ssh):
+    nowhere = Login("127.0.0.99", "ada", login(vms).host_keys)
+    refused, lost, answered = ssh.ask(
+        [Call(login(vms, user="eve"), REQUEST), Call(nowhere, REQUEST), Call(login(vms), REQUEST)]
+    )
+    assert isinstance(refused, Denied) and "eve" in refused.message
+    assert isinstance(lost, Transient)
+    assert isinstance(answered, dict)
+
+
+def test_thread_that_waits_for_a_host_is_told_when_the_channel_is_closed(vms, ssh, monkeypatch):
+    monkeypatch.delenv(CONFIG)
+    monkeypatch.setattr("tpukit.places.tpu_vm.ssh.CONNECT_SECONDS", 1000.0)
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        real = asyncssh.connect
+        monkeypatch.setattr(asyncssh, "connect", lambda host, **more: real(host, mute.getsockname()[1], **more))
+        answers: list[object] = []
+
+        def ask() -> None:
+            try:
+                ssh.ask([Call(Login("127.0.0.1", "ada", login(vms).host_keys), REQUEST)])
+            except Transient as error:
+                answers.append(error.message)
+
+        thread = threading.Thread(target=ask, daemon=True)
+        thread.start()
+        with mute.accept()[0]:
+            ssh.close()
+            thread.join(PATIENCE)
+    assert answers == ["the connections were closed before an answer came"]
+
+
+def test_project_with_os_login_knows_our_key_and_says_who_we_are(vms, ssh, monkeypatch):
+    for name, value in vms.emulator.environment().items():
+        monkeypatch.setenv(name, value)
+    cloud = Client("tpu-project")
+    assert cloud.login(ssh.public_key()) == ""  # it is off
+    project = "compute/v1/projects/tpu-project"
+    fingerprint = vms.ask("GET", project)["commonInstanceMetadata"]["fingerprint"]
+    items = [{"key": "enable-oslogin", "value": "TRUE"}]
+    vms.ask("POST", f"{project}/setCommonInstanceMetadata", {"fingerprint": fingerprint, "items": items})
+    until(lambda: vms.ask("GET", project)["commonInstanceMetadata"].get("items") == items, "OS Login to be on")
+
+    def refused() -> bool:
+        (answer,) = ssh.ask([Call(login(vms), REQUEST)])
+        ssh._drop(login(vms))
+        return isinstance(answer, Denied)
+
+    until(refused, "the key in metadata to count for nothing")
+    name = cloud.login(ssh.public_key())
+    assert name == "owner_example_com"
+
+    def answered() -> bool:
+        (answer,) = ssh.ask([Call(login(vms, user=name), REQUEST)])
+        return isinstance(answer, dict)
+
+    until(answered, "OS Login to let us in")

@@ -1,0 +1,107 @@
+"""Errors, hints and help texts are plain technical English: they name who does what."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from tpukit import cli
+from tpukit.core.quantities import counted
+
+SOURCE = Path(cli.__file__).parents[2]
+MODULES = sorted(
+    path for path in SOURCE.glob("tpu*/**/*.py") if path.relative_to(SOURCE).parts[:2] != ("tpubox", "google")
+)
+SPEAKERS = {
+    *("Invalid", "NotFound", "Conflict", "Denied", "Transient", "NotYet", "Problem", "NoCapacity", "TpukitError"),
+    *("Unauthenticated", "HostKeyChanged", "Disagreement", "UsageError", "BadParameter", "ClickException"),
+    *("echo", "say", "_say", "confirm", "prompt", "complain", "refuse"),
+}
+"""Calls whose texts a person reads."""
+NAMES = {"hint", "words", "why", "question"}
+BANNED = re.compile(
+    r"\b(?:nobody|somebody|whoever|anew|again and again|mend(?:s|ed|ing)?|unless told|for ever"
+    r"|(?:could|may|can) ?not be had|on purpose|ended well|any more|made again|not say whose|short for nothing)\b"
+    r"|\bbegun otherwise|(?<!there )(?<!There )\b(?:is|are) no (?!longer\b|such\b)[a-zA-Z]+",
+    re.IGNORECASE,
+)
+
+
+def text_of(node: ast.AST) -> str:
+    if isinstance(node, ast.JoinedStr):
+        return "".join(part.value if isinstance(part, ast.Constant) else "WORD" for part in node.values)
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+
+
+def messages(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        values: list[ast.expr] = []
+        if isinstance(node, ast.Call):
+            function = node.func
+            name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+            spoken = [one.value for one in node.keywords if name in SPEAKERS or one.arg in ("hint", "help")]
+            values = [*(node.args if name in SPEAKERS else ()), *spoken]
+        elif isinstance(node, ast.Assign) and any(getattr(one, "id", "") in NAMES for one in node.targets):
+            values = [node.value]
+        for value in values:
+            parts = {id(part) for one in ast.walk(value) if isinstance(one, ast.JoinedStr) for part in one.values}
+            yield from (text_of(one) for one in ast.walk(value) if id(one) not in parts and text_of(one))
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_messages_use_the_words_of_the_field(path: Path) -> None:
+    assert [text for text in messages(path) if BANNED.search(text)] == []
+
+
+COUNTED = re.compile(
+    r" (?:more |active |other )?(?:jobs|TPU VMs|TPUs|workers|samples|streams|shards|problems|times|steps|batches|days"
+    r"|attempts|resources|values|records|things|errors|windows|slices|processes|pods|hosts|chips)\b(?!/)"
+)
+ALWAYS_MANY = re.compile(
+    r"len\(devices\)|\bhosts\b.*not|shape\.hosts|slice\.hosts|machine\.hosts|node\.hosts|[A-Z_]{4,}"
+)
+"""Numbers of which a message exists only where they are more than one, and constants."""
+
+
+NEVER_ONE = {
+    *("tpukit/catalogue/__init__.py", "tpukit/drill/page.py", "tpukit/jobs/rules.py", "tpukit/cluster/checks.py"),
+    *("tpukit/fleet/decide.py", "tpukit/jobs/spec/fleet.py", "tpukit/jobs/spec/job.py", "tpukit/teams/naming.py"),
+    "tpubox/kubelet/tpu_environment.py",
+}
+"""Modules whose numbers are limits or sizes of several; one of them repeats Google's own words."""
+
+
+def miscounted(path: Path) -> Iterator[str]:
+    """Texts with a number and a plural noun behind it, where nothing looks at whether the number is 1."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    chosen = {id(node.orelse) for node in ast.walk(tree) if isinstance(node, ast.IfExp)}
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.JoinedStr) or id(node) in chosen:
+            continue
+        for number, (value, noun) in enumerate(pairwise(node.values)):
+            before = node.values[number - 1] if number else None
+            share = isinstance(before, ast.Constant) and str(before.value).endswith((" of ", "more than ", "the "))
+            follows = isinstance(noun, ast.Constant) and COUNTED.match(str(noun.value))
+            if isinstance(value, ast.FormattedValue) and follows and not share:
+                text = ast.unparse(node)
+                if not ALWAYS_MANY.search(text):
+                    yield text
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_messages_count_one_of_a_thing_in_the_singular(path: Path) -> None:
+    if str(path.relative_to(SOURCE)) not in NEVER_ONE:
+        assert list(miscounted(path)) == []
+
+
+@pytest.mark.parametrize(
+    ("number", "text"), [(0, "0 TPU VMs"), (1, "1 TPU VM"), (2, "2 TPU VMs"), (1_200, "1200 TPU VMs")]
+)
+def test_counted_says_one_of_a_thing_in_the_singular(number: int, text: str) -> None:
+    assert counted(number, "TPU VM") == text
+    assert counted(number, "batch is", "batches are") == f"{number} {'batch is' if number == 1 else 'batches are'}"

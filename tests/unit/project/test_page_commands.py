@@ -1,0 +1,61 @@
+"""Every command of every page is typed by a test, or says why none can; and all of them parse."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from markdown_it import MarkdownIt
+
+from support.page_commands import PAGES, ROOT, TYPED_BY, all_commands, entry
+from unit.cli.test_messages import options, resolve
+from unit.project.test_behaviours import TESTS, defined, exists
+
+COMMANDS = [(page, line) for page, lines in all_commands().items() for line in lines]
+NOT_RUN = 23
+"""Entries that no test types. A new one needs a reason that is better than the test it saves."""
+
+
+@pytest.mark.parametrize(("page", "line"), COMMANDS, ids=[f"{page}: {line[:60]}" for page, line in COMMANDS])
+def test_command_of_a_page_is_typed_by_a_test_or_says_why_not(page: str, line: str) -> None:
+    _, found = entry(page, line)
+    assert set(found) in ({"test"}, {"not_run"})
+    if test := found.get("test"):
+        path, _, name = test.partition("::")
+        assert exists(test) or (name == "*" and defined(TESTS / path)), test
+
+
+def test_entries_are_all_of_commands_that_pages_have() -> None:
+    used = {(page, entry(page, line)[0]) for page, line in COMMANDS}
+    assert {(page, pattern) for page, found in TYPED_BY.items() for pattern in found} == used
+
+
+def test_commands_that_no_test_types_do_not_become_more() -> None:
+    assert sum("not_run" in found for each in TYPED_BY.values() for found in each.values()) <= NOT_RUN
+
+
+def inline(page: Path) -> list[str]:
+    """`tpu ...` within sentences, as a person may type it."""
+    tokens = MarkdownIt("commonmark").enable("table").parse(page.read_text(encoding="utf-8"))
+    codes = [one.content for token in tokens for one in token.children or () if one.type == "code_inline"]
+    return [code for code in codes if re.match(r"tpu [a-z-]", code)]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_commands_within_sentences_exist_and_have_their_options(page: Path) -> None:
+    if page.name == "CHANGELOG.md" or page.parent.name == "decisions":
+        return  # they speak of what was
+    wrong = []
+    for code in inline(page):
+        words = [word for word in shlex.split(code)[1:] if word not in ("…", "...")]
+        try:
+            command, rest = resolve([word for word in words if word != "--"])
+        except AssertionError as error:
+            wrong.append(f"`{code}`: {error}")
+            continue
+        given = [word.partition("=")[0] for word in rest if word.startswith("--")]
+        if "shell" not in words:
+            wrong += [f"`{code}`: no option {word}" for word in given if word not in options(command)]
+    assert wrong == []

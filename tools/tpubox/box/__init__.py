@@ -1,0 +1,1 @@
+"""One sandbox: its folder, components, control plane, add-ons and life cycle."""

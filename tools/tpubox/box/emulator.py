@@ -1,0 +1,162 @@
+"""Google's APIs of one sandbox, as a process: its clusters are the sandbox's own, and their pools become its nodes.
+
+python -m tpubox.box.emulator FOLDER [--project NAME]... [--seconds [TYPE=]SECONDS]...
+    [--api NAME]... [--seed NUMBER]
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import json
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import cache, partial
+from pathlib import Path
+
+from tpubox.box import folder, memory_limits
+from tpubox.box.folder import HOST, Folder
+from tpubox.google.wire.server import Emulator
+from tpubox.google.wire.settings import Hooks, Log, Pool, Settings
+from tpubox.kubelet.agent_client import AgentClient
+from tpubox.kubelet.archive import printed
+from tpubox.kubelet.nodes import FILE, Presence, written
+from tpubox.pools import kwok_pools, pool_adapter
+from tpubox.pools.autoscaler import Autoscaler
+from tpubox.pools.preemptions import Preemptions
+from tpukit.core.clock import SystemClock
+from tpukit.core.errors import TpukitError, Transient
+from tpukit.kube import Cluster
+
+ENVIRONMENT = "environment.json"
+"""The file below google/ that holds the variables which lead Google's tools here."""
+
+
+PATIENCE_SECONDS, PAUSE_SECONDS = 300.0, 0.3
+"""GKE does not give up a pool because an API server is late once."""
+_STATUSES = {Presence.LEAVING: "STOPPING", Presence.AWAY: "TERMINATED"}
+"""Of machines in Compute Engine, by where their pool is."""
+
+
+def agent(place: Folder) -> AgentClient:
+    return AgentClient(place.url("agent"), place.token, place.certificates("cluster") / "ca.crt")
+
+
+def main(argv: list[str] | None = None) -> int:
+    memory_limits.keep()
+    words = argparse.ArgumentParser(prog="python -m tpubox.box.emulator", description=__doc__)
+    words.add_argument("folder", type=Path)
+    words.add_argument("--project", action="append", help="a project that exists; may be repeated")
+    words.add_argument("--seconds", action="append", default=[], help="that operations take, of one type or all others")
+    words.add_argument(
+        "--api",
+        action="append",
+        help="an API that is on from the beginning; '*': all; those of a new project if left out",
+    )
+    words.add_argument("--seed", type=int, default=0, help="seed of the random faults")
+    words.add_argument("--operations", type=int, help="that GKE lets run at once in one cluster")
+    said = words.parse_args(argv)
+    place = folder.read(said.folder)
+    authority = (place.certificates("cluster") / "ca.crt").read_bytes()
+    settings = Settings(
+        projects=tuple(said.project or Settings().projects),
+        seconds={kind: float(value) for kind, _, value in (each.rpartition("=") for each in said.seconds)},
+        seed=said.seed,
+        cluster_operations=said.operations or Settings().cluster_operations,
+        enabled=tuple(said.api or Settings().enabled),
+        kubernetes=f"{HOST}:{place.ports['kube-apiserver']}",
+        kubernetes_ca=base64.b64encode(authority).decode(),
+        own_cluster=f"sandbox-{place.name}",
+    )
+    over = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: over.set())
+    try:
+        with Emulator(place.path / "google", settings, port=place.ports["google"], hooks=_hooks(place)) as emulator:
+            variables = {**emulator.environment(), "STORAGE_EMULATOR_HOST": emulator.storage_host}
+            folder.write(place.path / "google" / ENVIRONMENT, json.dumps(variables, indent=1))
+            preemptions = Preemptions(
+                emulator.cloud, partial(written, place.path / "agent" / FILE), agent(place).restore
+            )
+            threading.Thread(target=preemptions.run, args=(over,), name="preemptions", daemon=True).start()
+            Autoscaler(emulator.cloud, partial(Cluster, place.kubeconfig)).run(over)
+    except TpukitError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+def _hooks(place: Folder) -> Hooks:
+    client, cluster = agent(place), cache(partial(Cluster, place.kubeconfig))
+
+    def created(pool: Pool) -> None:
+        if not pool.nodes:
+            client.remove_pool(pool.full_name, budgets=True)  # it only shrinks
+        elif kwok_pools.is_simulated(made := pool_adapter.of_google(pool)):
+            kwok_pools.add(cluster(), made)
+        else:
+            client.add_pool(made)
+
+    def deleted(pool: Pool) -> None:
+        if pool.nodes and kwok_pools.is_simulated(made := pool_adapter.of_google(pool)):
+            kwok_pools.remove(cluster(), made, SystemClock(), budgets=pool.keeps_budgets)
+        else:
+            client.remove_pool(pool.full_name, budgets=pool.keeps_budgets)
+
+    return Hooks(
+        on_pool_created=patiently(created),
+        on_pool_deleted=patiently(deleted),
+        logs=partial(logs, place.path / "agent"),
+        not_running=partial(not_running, place.path / "agent"),
+    )
+
+
+def patiently(
+    work: Callable[[Pool], None], seconds: float = PATIENCE_SECONDS, pause: float = PAUSE_SECONDS
+) -> Callable[[Pool], None]:
+    """The same, again and again while the trouble passes."""
+
+    def again(pool: Pool) -> None:
+        due = time.monotonic() + seconds
+        while True:
+            try:
+                return work(pool)
+            except Transient:
+                if time.monotonic() >= due:
+                    raise
+                time.sleep(pause)
+
+    return again
+
+
+def not_running(folder: Path, full_name: str) -> dict[str, str]:
+    """The hosts of a pool that are preempted, about to be, or lost, as the node agent that has this folder wrote it
+    down: an agent that is asked may take long."""
+    for record in written(folder / FILE):
+        if record.pool.key == full_name:
+            status = None if record.removed else _STATUSES.get(record.presence)  # one that is drained still runs
+            going = dict.fromkeys(record.pool.nodes, status) if status else {}
+            return going | dict.fromkeys(record.lost, "TERMINATED")
+    return {}
+
+
+def logs(folder: Path) -> Iterator[Log]:
+    """What the node agent that has this folder holds of its pods' output."""
+    for one in printed(folder):
+        yield Log(
+            namespace=one.namespace,
+            pod=one.pod,
+            container=one.container,
+            id=f"{one.uid}-{one.container}-{one.run}-{one.file:04d}",
+            labels=one.labels,
+            node=one.node,
+            zone=one.node_labels.get("topology.kubernetes.io/zone", ""),
+            paths=one.paths,
+        )
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,131 @@
+"""The releases of JobSet and Kueue that a sandbox has: their manifests as their projects publish them, and what they
+become while their controllers run as processes of this machine. Pure.
+
+Definitions, roles, accounts, Services and Deployments are as released. Webhooks stay behind their Service, and trust
+the sandbox's authority; those of frameworks that Kueue does not queue here are left out.
+"""
+
+from __future__ import annotations
+
+import base64
+import copy
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from tpubox.box import binaries
+from tpukit.core import resources
+
+Doc = dict[str, Any]
+
+NAMES = ("jobset", "kueue")
+FRAMEWORKS = ("batch/job", "jobset.x-k8s.io/jobset")
+"""What Kueue queues here."""
+CONFIG = "controller_manager_config.yaml"
+MARK = "tpukit.dev/installed"
+"""The version that was installed to its end, as `tpu cluster addons` and Cloud Build note it."""
+
+_KUEUE_WEBHOOKS = ("clusterqueue", "cohort", "resourceflavor", "workload", "job", "jobset")
+"""Those of the other frameworks would be called, and answered by nobody."""
+SERVED = {
+    "jobset": {"/apis/jobset.x-k8s.io/v1alpha2": {"jobsets"}},
+    "kueue": {"/apis/kueue.x-k8s.io/v1beta2": {"clusterqueues", "localqueues", "resourceflavors", "workloads"}},
+}
+"""What the API server must know before a controller can start."""
+
+
+def namespace(name: str) -> str:
+    return f"{name}-system"
+
+
+def deployment(name: str) -> str:
+    return f"{name}-controller-manager"
+
+
+def image(name: str) -> str:
+    """What the released Deployment runs; no other version is there to be run."""
+    return f"registry.k8s.io/{name}/{name}:{binaries.versions()[name]}"
+
+
+def documents(name: str, built: Iterable[Doc]) -> list[Doc]:
+    """The release, from what its module has: there the image is that of a development build."""
+    released = copy.deepcopy(list(built))
+    for document in released:
+        # Left by a kustomization that would have had cert-manager fill them.
+        document["metadata"].get("annotations", {}).pop("cert-manager.io/inject-ca-from", None)
+        if document["kind"] == "Deployment":
+            document["spec"]["template"]["spec"]["containers"][0]["image"] = image(name)
+    return released
+
+
+def marked(name: str, released: Iterable[Doc]) -> list[Doc]:
+    """The same as somebody leaves it who installed it to its end, with our configuration of Kueue."""
+    import yaml
+
+    made, version = copy.deepcopy(list(released)), binaries.versions()[name]
+    ours = (resources.folder("kueue") / "controller.yaml").read_bytes() if name == "kueue" else b""
+    for document in made:
+        if document["kind"] == "Deployment":
+            mark = f"{version}+{hashlib.sha256(ours).hexdigest()[:12]}" if ours else version
+            document["metadata"].setdefault("annotations", {})[MARK] = mark
+        elif ours and document["kind"] == "ConfigMap" and CONFIG in document.get("data", {}):
+            document["data"] = yaml.safe_load(ours)["data"]
+    return made
+
+
+def manifest(released: Iterable[Doc]) -> bytes:
+    """manifests.yaml: JSON is YAML, and is written in a moment."""
+    return "".join(f"---\n{json.dumps(document)}\n" for document in released).encode()
+
+
+def path(name: str) -> str:
+    return f"/kubernetes-sigs/{name}/releases/download/{binaries.versions()[name]}/manifests.yaml"
+
+
+def trusted(document: Doc, bundle: str) -> Doc | None:
+    """The change after which an object with webhooks trusts `bundle`; none where it does."""
+    if document["kind"] == "CustomResourceDefinition":
+        client = document["spec"]["conversion"]["webhook"]["clientConfig"]
+        change = {"spec": {"conversion": {"webhook": {"clientConfig": {"caBundle": bundle}}}}}
+        return None if client.get("caBundle") == bundle else change
+    wanted = [hook for hook in document["webhooks"] if _answered(document["metadata"]["name"], hook)]
+    hooks = [{**hook, "clientConfig": {**hook["clientConfig"], "caBundle": bundle}} for hook in wanted]
+    version = {"resourceVersion": document["metadata"]["resourceVersion"]}
+    return None if hooks == document["webhooks"] else {"metadata": version, "webhooks": hooks}
+
+
+def _answered(configuration: str, hook: Mapping[str, Any]) -> bool:
+    known = [f"{letter}{name}.kb.io" for letter in "mv" for name in _KUEUE_WEBHOOKS]
+    return not configuration.startswith("kueue-") or hook["name"] in known
+
+
+def with_webhooks(released: Iterable[Doc]) -> dict[str, list[str]]:
+    """The names of everything that calls webhooks, by kind."""
+    made: dict[str, list[str]] = {}
+    for document in released:
+        converted = document["kind"] == "CustomResourceDefinition" and "conversion" in document["spec"]
+        if converted or document["kind"] in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"):
+            made.setdefault(document["kind"], []).append(document["metadata"]["name"])
+    return made
+
+
+def aggregated(released: Iterable[Doc]) -> list[str]:
+    """Paths of the APIs that a release serves itself. Nothing does so here, and one that is silent holds up others:
+    https://kubernetes.io/docs/concepts/extend-kubernetes/api-extension/apiserver-aggregation/"""
+    return [
+        f"/apis/apiregistration.k8s.io/v1/apiservices/{document['metadata']['name']}"
+        for document in released
+        if document["kind"] == "APIService"
+    ]
+
+
+def certificate(certificates: Path) -> Doc:
+    """What Kueue's Secret holds: it looks after its certificate itself, finds this one good, and leaves it."""
+    files = ("ca.crt", "ca.key", "tls.crt", "tls.key")
+    return {"data": {name: encoded(certificates / name) for name in files}}
+
+
+def encoded(file: Path) -> str:
+    return base64.b64encode(file.read_bytes()).decode()

@@ -1,0 +1,1 @@
+"""Artifact Registry, and the images that nodes pull from it."""

@@ -1,0 +1,1 @@
+"""Compute Engine: networks, machine types, quotas, OS Login."""

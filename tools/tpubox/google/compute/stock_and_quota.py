@@ -1,0 +1,163 @@
+"""Who has how many chips, and how many more there are: quotas by region, stock by zone, reservations by name.
+
+Pools, TPU VMs and queued resources that hold chips say so in a field of their own, so that counting is adding up.
+What is not limited is there without end. GKE and the Cloud TPU API have quotas apart from each other, and share the
+stock, as the chips are the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from functools import cache
+
+from tpubox.google.wire.cloud import Cloud
+from tpubox.google.wire.refusal import Refused
+from tpubox.google.wire.sources import GKE_MACHINES_QUOTA, GKE_QUOTA, GKE_STOCKOUT, GUESS
+from tpubox.google.wire.state import Doc
+from tpukit.catalogue import slices
+from tpukit.catalogue.zones import CPU_FAMILIES
+from tpukit.core.errors import Invalid
+
+GKE = ("pool",)
+TPU_API = ("vm", "queued")
+_METRICS = {"v4": "TPU_PODSLICE_V4", "v5e": "TPU_LITE_PODSLICE_V5"}
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """Chips that something has or asks for. They are `up` when machines stand for them, not only a claim."""
+
+    zone: str
+    generation: str
+    chips: int
+    spot: bool = False
+    reservation: str = ""
+    up: bool = False
+
+    @property
+    def region(self) -> str:
+        return self.zone.rpartition("-")[0]
+
+    def doc(self, *, up: bool | None = None) -> Doc:
+        return asdict(self) if up is None else {**asdict(self), "up": up}
+
+
+@cache
+def zones(region: str = "") -> tuple[str, ...]:
+    """The zones there are: those of the catalogue. Letters are not guessed: us-east1 has no zone a."""
+    known = {*CPU_FAMILIES, *(zone for shape in slices() for zone in shape.zones)}
+    return tuple(sorted(zone for zone in known if zone.rpartition("-")[0] == region or not region))
+
+
+def regions() -> tuple[str, ...]:
+    return tuple(sorted({zone.rpartition("-")[0] for zone in zones()}))
+
+
+def limit_quota(cloud: Cloud, region: str, generation: str, chips: int, *, spot: bool = False) -> None:
+    """So many chips may be had in a region, through each API."""
+    cloud.state.put("limit", f"quota/{region}/{generation}/{'spot' if spot else 'on-demand'}", {"chips": chips})
+
+
+def limit_stock(cloud: Cloud, zone: str, generation: str, chips: int) -> None:
+    """So many chips stand in a zone, however they are paid for."""
+    if zone not in zones():
+        raise Invalid(f"there is no zone {zone!r}")
+    cloud.state.put("limit", f"stock/{zone}/{generation}", {"chips": chips})
+
+
+def reserve(cloud: Cloud, name: str, zone: str, generation: str, chips: int) -> None:
+    """A reservation: chips that are there for those who name it, and for nobody else."""
+    cloud.state.put("limit", f"reservation/{name}", {"chips": chips, "zone": zone, "generation": generation})
+
+
+def quotas(cloud: Cloud, region: str) -> list[Doc]:
+    """The quotas of a region as Compute Engine lists them."""
+    found = []
+    for name, limit in cloud.state.all("limit", f"quota/{region}/").items():
+        _, _, generation, kind = name.split("/")
+        asked = Holding(f"{region}-a", generation, 0, spot=kind == "spot")
+        found.append({"metric": metric(asked), "limit": limit["chips"], "usage": _used(cloud, asked, GKE)})
+    return found
+
+
+def metric(asked: Holding) -> str:
+    name = _METRICS.get(asked.generation, f"TPUS_PER_TPU_FAMILY:{asked.generation.upper()}")
+    return f"PREEMPTIBLE_{name}" if asked.spot else name
+
+
+def short_by(cloud: Cloud, asked: Holding, kinds: tuple[str, ...], target: str) -> tuple[int, int] | None:
+    """How many chips the quota is short, and the quota; None when there is enough of it."""
+    if asked.reservation or not asked.chips:
+        return None
+    used = _used(cloud, asked, kinds)
+    if cloud.faults.strike("quota", f"{asked.zone} {target}"):
+        return asked.chips, used
+    limit = cloud.state.get("limit", f"quota/{asked.region}/{asked.generation}/{'spot' if asked.spot else 'on-demand'}")
+    if limit is None or used + asked.chips <= limit["chips"]:
+        return None
+    return used + asked.chips - limit["chips"], limit["chips"]
+
+
+def check_gke(cloud: Cloud, asked: Holding, target: str) -> None:
+    """Refuses what is over the quota, in the words of GKE."""
+    if not (short := short_by(cloud, asked, GKE, target)):
+        return
+    missing, limit = short
+    raise GKE_QUOTA.refused(
+        403,
+        f'Insufficient regional quota to satisfy request: resource "{metric(asked)}": request requires '
+        f"'{asked.chips}.0' and is short '{missing}.0'. project has a quota of '{limit}.0' with "
+        f"'{asked.chips - missing}.0' available. View and manage quotas at "
+        f"https://console.cloud.google.com/iam-admin/quotas?usage=USED&project={target.split('/')[1]}.",
+    )
+
+
+def find(cloud: Cloud, asked: Holding, target: str) -> None:
+    """Refuses, in the words of a stock-out, when the chips cannot be had now."""
+    if not asked.chips:
+        return
+    if cloud.faults.strike("stockout", f"{asked.zone} {target}"):
+        raise _stockout(asked, target)
+    if cloud.faults.strike("gce-quota", f"{asked.zone} {target}"):
+        message = f"Quota '{metric(asked)}' exceeded.  Limit: 0.0 in region {asked.region}."
+        raise GKE_MACHINES_QUOTA.refused(429, message, reason="GCE_QUOTA_EXCEEDED")
+    if asked.reservation:
+        limit = cloud.state.get("limit", f"reservation/{asked.reservation}")
+        if limit is None or (limit["zone"], limit["generation"]) != (asked.zone, asked.generation):
+            raise GUESS.invalid(f"Specified reservation [{asked.reservation}] does not exist in zone {asked.zone}.")
+        inside = [each for each in _up(cloud) if each.reservation == asked.reservation]
+    else:
+        limit = cloud.state.get("limit", f"stock/{asked.zone}/{asked.generation}")
+        inside = [
+            each
+            for each in _up(cloud)
+            if not each.reservation and (each.zone, each.generation) == (asked.zone, asked.generation)
+        ]
+    if limit is not None and sum(each.chips for each in inside) + asked.chips > limit["chips"]:
+        raise _stockout(asked, target)
+
+
+def _stockout(asked: Holding, target: str) -> Refused:
+    """That a reservation without chips is refused in like words is a guess."""
+    zone = f"zone 'projects/{target.split('/')[1]}/zones/{asked.zone}'"
+    message = f"The {f'reservation {asked.reservation}' if asked.reservation else zone} does not have enough resources"
+    ending = "available to fulfill the request.  '(resource type:compute)'."
+    return GKE_STOCKOUT.refused(429, f"{message} {ending}", reason="GCE_STOCKOUT")
+
+
+def _used(cloud: Cloud, asked: Holding, kinds: tuple[str, ...]) -> int:
+    return sum(
+        each.chips
+        for each in _holdings(cloud, kinds)
+        if (each.region, each.generation, each.spot) == (asked.region, asked.generation, asked.spot)
+        and not each.reservation
+    )
+
+
+def _up(cloud: Cloud) -> list[Holding]:
+    return [each for each in _holdings(cloud, (*GKE, *TPU_API)) if each.up]
+
+
+def _holdings(cloud: Cloud, kinds: tuple[str, ...]) -> list[Holding]:
+    """What is held alike is one of them."""
+    return [Holding(**held) for kind in kinds for held in cloud.state.held(kind)]

@@ -1,0 +1,1 @@
+"""Firestore databases, as Terraform manages them."""

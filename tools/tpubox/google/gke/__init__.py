@@ -1,0 +1,1 @@
+"""Google Kubernetes Engine: clusters and node pools."""

@@ -1,0 +1,1 @@
+"""Identity and Access Management: principals, roles, policies, credentials."""

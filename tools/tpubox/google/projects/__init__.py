@@ -1,0 +1,1 @@
+"""Projects and the APIs that they enable."""

@@ -1,0 +1,1 @@
+"""The Cloud TPU API: TPU VMs and queued resources."""

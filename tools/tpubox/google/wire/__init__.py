@@ -1,0 +1,1 @@
+"""What all emulated APIs share: routing, request checks, operations, lists, refusals and state."""

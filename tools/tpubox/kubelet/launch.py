@@ -1,0 +1,230 @@
+"""Starts one run of a container as processes of this machine.
+
+There are no images: the machine is the image, and `python` is the interpreter that runs this. Where the system lets
+processes have mounts of their own, a container sees no Python packages but those that its image has (`image_packages`
+says how far), its volumes at their paths, all hosts by name, and no temporary files but its own (`pod_isolation`);
+elsewhere it sees all of them, and paths and names are replaced in its environment and command, which covers neither
+files nor what programs put together themselves. What a securityContext says is held as far as `security` tells. Hooks
+of a container's life are not imitated.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import sys
+import sysconfig
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tpubox.kubelet import (
+    bucket_limits,
+    container_logs,
+    image_names,
+    mounted_buckets,
+    pod_isolation,
+    security,
+    service_links,
+    tpu_environment,
+    volumes,
+)
+from tpubox.kubelet import env as environment
+from tpubox.kubelet.containers import Container
+from tpubox.kubelet.host_names import rewrite
+from tpubox.kubelet.image_packages import not_in_image
+from tpubox.kubelet.volumes import Made
+from tpukit.places.local import processes as pods
+from tpukit.places.local.processes import Mount, Pod
+
+_PYTHON = re.compile(r"python(3(\.\d+)?)?")
+NOTHING = "nothing"
+PROGRESS = "report/progress"
+"""Below the folder of a run: how far its program is. The program makes files beside it."""
+TOOLS = str(Path(__file__).resolve().parents[2])
+"""Where this tpukit is, which images with tpukit have installed."""
+_SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+@dataclass(frozen=True, slots=True)
+class Google:
+    """Variables that lead Google's clients to the emulator: as its owner, and as who a metadata server says."""
+
+    owner: Mapping[str, str] = field(default_factory=dict)
+    identified: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What all containers of this agent share."""
+
+    bin: Path  # commands that come before those of the machine
+    env: Mapping[str, str]  # weaker than what a pod says
+    google: Google  # how programs of pods reach Google's APIs
+    mounts: bool  # containers can have mounts of their own
+    users: bool  # and user ids of their own
+    visible: tuple[Path, ...] = ()  # folders that no volume may hide
+    hidden: tuple[Path, ...] = ()  # files and folders of the sandbox that no pod may read
+    instead: Path = Path()  # a folder with one empty file, which pods see in their place
+    guard: bool = False  # mounted buckets answer as GCS FUSE does
+    server: Mapping[str, str] = field(default_factory=dict)  # variables that lead to the API server
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Where a pod runs."""
+
+    context: volumes.Context
+    folder: Path  # the pod's
+    labels: Mapping[str, str]  # of the node
+    address: str  # the pod's own
+    names: Mapping[str, str]  # addresses of all hosts of the namespace
+    slice_names: tuple[str, ...]  # of the hosts of its slice
+    hosts_file: Path
+    metadata: str = ""  # HOST:PORT of the pod's metadata server; "": it is the owner of Google's APIs
+
+
+def make_bin(folder: Path) -> Path:
+    """Commands named python that are this interpreter, for which a link would not do: it would not find the packages
+    beside it; and tpu, which tpukit's own images have."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, arguments in (("python", ""), ("python3", ""), ("tpu", "-m tpukit ")):
+        script = folder / name
+        script.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {arguments}"$@"\n', encoding="utf-8")
+        script.chmod(0o755)
+    return folder
+
+
+def start(machine: Machine, site: Site, container: Container, made: Made) -> None:
+    """Begin the container's next run, with the volumes of its pod. BadConfig says what it lacks."""
+    spec = container.spec
+    confined = security.confinement(site.context.pod, spec, mounts=machine.mounts, users=machine.users)
+    folder = container.run_folder(len(container.runs))
+    known, env = _environment(machine, site, container, folder)
+    argv = tuple(environment.expand(word, known) for word in [*spec.get("command", []), *spec.get("args", [])])
+    if not spec.get("command"):
+        image = spec["image"]
+        raise environment.BadConfig(f"images are not pulled here, so the command of {image} is not known: write one")
+    denied = mounted_buckets.denied(site.context.pod, spec, made.buckets)
+    inside = volumes.mounts(spec, made, known, denied)
+    work = Path(spec.get("workingDir") or folder / "cwd")
+    report = (folder / PROGRESS).parent
+    for own in (folder / "cwd", report):
+        own.mkdir(parents=True, exist_ok=True)
+    fixed = confined.read_only_root
+    toolkit = image_names.has_tpukit(spec["image"])
+    own_paths = pod_isolation.temporary(inside) if machine.mounts else []
+    targets = [*own_paths, *(mount.target for mount in inside)]
+    through = _seen_through(targets, (*machine.visible, site.folder), read_only=fixed)
+    if machine.mounts:
+        mounts = [
+            *_hidden(machine),
+            *(_not_of_the_image() if fixed else ()),
+            *([] if fixed else pod_isolation.made(folder, own_paths)),
+            *inside,
+            *through,
+            *(mount for mount in _hidden(machine) if _within(mount, through)),
+            Mount(report, str(report)),
+            Mount(site.hosts_file, "/etc/hosts"),
+            Mount(_termination_log(folder), spec.get("terminationMessagePath") or "/dev/termination-log"),
+        ]
+    else:
+        mounts = []
+        paths = {mount.target: str(mount.source) for mount in (*inside, *through)}
+        replaced = {**site.names, **paths}
+        argv = tuple(rewrite(word, replaced) for word in argv)
+        env = {name: rewrite(value, replaced) for name, value in env.items()}
+        work = Path(rewrite(str(work), paths))
+    if _PYTHON.fullmatch(Path(argv[0]).name):
+        argv = (sys.executable, *argv[1:])
+    limits = bucket_limits.rename_limits(site.context.pod, spec, site.labels) if machine.guard and mounts else {}
+    limit = spec.get("resources", {}).get("limits", {}).get("memory")
+    memory = int(environment.quantity(str(limit))) if limit else 0
+    pods.start(
+        [
+            Pod(
+                folder,
+                argv,
+                env,
+                work,
+                memory=memory,
+                memory_folders=volumes.in_memory(site.context.pod, spec, made.folders),
+                mounts=tuple(mounts),
+                absent=not_in_image(Path(sysconfig.get_path("purelib")), toolkit=toolkit),
+                empty=tuple(own_paths) if fixed else (),
+                hostname=pod_isolation.host_name(site.context.pod),
+                shared_memory=pod_isolation.shared_memory(site.context.pod, inside),
+                stamped=True,
+                log_bytes=container_logs.MAX_FILE_BYTES,
+                init=True,
+                confinement=confined,
+                buckets=limits,
+                denied=tuple(os.path.realpath(path) for path in denied if limits),
+            )
+        ]
+    )
+
+
+def _environment(
+    machine: Machine, site: Site, container: Container, folder: Path
+) -> tuple[dict[str, str], dict[str, str]]:
+    """What a kubelet knows of, and all that the process gets."""
+    spec, pod, context = container.spec, site.context.pod, site.context
+    given = tpu_environment.given(pod, spec, site.labels, site.slice_names)
+    base = {
+        "PATH": f"{machine.bin}:{_SYSTEM_PATH}",
+        "HOME": str(folder / "cwd"),
+        "HOSTNAME": pod_isolation.host_name(pod) or pod["spec"]["nodeName"],
+        "LANG": "C.UTF-8",
+        "PYTHONUNBUFFERED": "1",
+        **({"PYTHONPATH": TOOLS} if image_names.has_tpukit(spec["image"]) else {}),
+        **machine.env,
+        **(_identified(machine, site.metadata) if site.metadata else machine.google.owner),
+        **given,
+    }
+    links = service_links.of_pod(pod, context.sources.services)
+    first = {**links, **machine.server, **tpu_environment.injected(given)}
+    known = environment.environment(spec, pod, first, context.addresses, context.capacity, context.sources)
+    env = {**base, **known}
+    simulated = tpu_environment.simulated(spec, site.labels, site.address, env)
+    return known, {**env, **simulated, "TPUKIT_PROGRESS": str(folder / PROGRESS)}
+
+
+def _identified(machine: Machine, metadata: str) -> dict[str, str]:
+    names = ("GCE_METADATA_HOST", "GCE_METADATA_IP", "GCE_METADATA_ROOT")
+    return {**machine.google.identified, **dict.fromkeys(names, metadata)}
+
+
+def _seen_through(over: list[str], needed: tuple[Path, ...], *, read_only: bool) -> list[Mount]:
+    """What makes up the image and the pod stays visible where a volume would hide it, such as one at /tmp."""
+    image = (Path(sys.prefix), Path(sys.base_prefix), Path(TOOLS))
+    targets = list(map(Path, over))
+    hidden = [
+        path
+        for path in sorted({*image, *needed})
+        if path not in targets and any(path.is_relative_to(target) for target in targets) and path.exists()
+    ]
+    return [Mount(path, str(path), read_only) for path in hidden]
+
+
+def _within(mount: Mount, others: list[Mount]) -> bool:
+    return any(Path(mount.target).is_relative_to(other.target) for other in others)
+
+
+def _not_of_the_image() -> list[Mount]:
+    """What a container may write to although its root is read only."""
+    return [Mount(Path(path), path) for path in ("/proc", "/dev/mqueue") if Path(path).is_dir()]
+
+
+def _hidden(machine: Machine) -> list[Mount]:
+    there = [path for path in machine.hidden if path.exists()]
+    nothing = machine.instead / NOTHING
+    return [Mount(machine.instead if path.is_dir() else nothing, str(path), read_only=True) for path in there]
+
+
+def _termination_log(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    note = folder / "termination-log"
+    note.touch()
+    return note

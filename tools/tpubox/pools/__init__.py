@@ -1,0 +1,1 @@
+"""Node pools of the sandbox's clusters: nodes, autoscaling, queued provisioning, preemption."""

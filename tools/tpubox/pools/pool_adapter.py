@@ -1,0 +1,23 @@
+"""Pools of Google's APIs as the node agent knows pools."""
+
+from __future__ import annotations
+
+from tpubox.google.wire.settings import Pool as GooglePool
+from tpubox.kubelet.registered_pools import Pool
+
+
+def of_google(pool: GooglePool) -> Pool:
+    """It must have nodes."""
+    return Pool(
+        pool.name,
+        pool.machine_type,
+        pool.nodes,
+        topology=pool.slice.topology if pool.slice else "",
+        capacity=pool.capacity,
+        reservation=pool.reservation,
+        labels=pool.labels,
+        taints=pool.taints,
+        max_pods=pool.max_pods,
+        project=pool.project,
+        cluster=pool.cluster_name,
+    )

@@ -1,0 +1,48 @@
+"""What Google does when it has preempted the hosts of a node pool: gives their chips to others, and makes them again
+when there are enough. The node agent ends pods and takes nodes away, and waits to be told when they are back."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable
+
+from tpubox.google.gke import pool_preemption
+from tpubox.google.wire.cloud import Cloud
+from tpubox.kubelet.nodes import Presence, Record
+from tpukit.core.errors import TpukitError
+
+TICK_SECONDS = 1.0
+_log = logging.getLogger(__name__)
+
+
+class Preemptions:
+    def __init__(
+        self, cloud: Cloud, records: Callable[[], Iterable[Record]], bring_back: Callable[[str], None]
+    ) -> None:
+        self._cloud = cloud
+        self._records = records  # as the node agent wrote them down
+        self._bring_back = bring_back  # the hosts of a pool
+
+    def run(self, over: threading.Event) -> None:
+        while not over.wait(TICK_SECONDS):
+            try:
+                self.tick()
+            except TpukitError as error:  # the agent is asked again
+                _log.warning("preemptions: %s", error)
+            except Exception:  # pools that follow are looked at again
+                _log.exception("preemptions")
+
+    def tick(self) -> None:
+        now = self._cloud.clock.now()
+        for record in self._records():
+            full = record.pool.key
+            if not record.pool.cluster or record.removed:
+                continue
+            if record.presence is Presence.HERE:
+                pool_preemption.here(self._cloud, full)
+            elif record.presence is Presence.AWAY:
+                pool_preemption.gone(self._cloud, full, record.deadline)
+                due = record.back_at is not None and now >= record.back_at
+                if due and pool_preemption.may_return(self._cloud, full):
+                    self._bring_back(full)

@@ -1,0 +1,188 @@
+"""JobSet, Kueue and the queues: put into a cluster at their pinned versions, and waited for."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tpukit.cluster import diagnosis, gcloud, programs, queues
+from tpukit.cluster.programs import Command
+from tpukit.cluster.spec import ClusterSpec
+from tpukit.cluster.versions import JOBSET, KUEUE
+from tpukit.core import paths, resources
+from tpukit.core.clock import Clock
+from tpukit.core.errors import NotFound, Transient
+from tpukit.jobs.render.node_labels import CPU_POOL
+from tpukit.teams import lock, settling
+
+RELEASES = {"jobset": JOBSET, "kueue": KUEUE}
+MARK = "tpukit.dev/installed"
+"""On a controller, the release that was installed to its end, and its configuration where that is ours."""
+CONFIGURED = "kueue"
+WAIT = "--timeout=10m"
+PATIENCE_SECONDS = 300.0
+"""A controller is available a little before its webhooks have their certificates."""
+_RETRY_SECONDS = 5.0
+_TRIES = 5
+_BUSY = r"webhook|no endpoints|no matches for kind|context deadline|\(timeout\)"
+"""What an API server says that was not answered, or gave up after half a minute."""
+_NOT_INSTALLED_YET = re.compile(_BUSY, re.I)
+"""Without what kubectl says of a release that it cannot fetch: nobody waits for that."""
+_NOT_YET = re.compile(rf"{_BUSY}|connection refused|x509", re.I)
+
+
+def find(context: str, name: str) -> Command:
+    """Asks for the mark and the image of a controller; nothing where there is none."""
+    path = "{.metadata.annotations." + MARK.replace(".", r"\.") + "} {.spec.template.spec.containers[0].image}"
+    return _kubectl(context, "get", *_controller(name), "--ignore-not-found", f"--output=jsonpath={path}")
+
+
+def install(context: str, name: str) -> tuple[Command, ...]:
+    """A release and our configuration, then its mark: half an installation is never taken for a whole one."""
+    url = f"https://github.com/kubernetes-sigs/{name}/releases/download/{RELEASES[name]}/manifests.yaml"
+    configured = (
+        _apply(context, f"--filename={configuration()}"),
+        # Pods read it when they begin.
+        _kubectl(context, "rollout", "restart", *_controller(name)),
+    )
+    return (
+        _apply(context, f"--filename={url}"),
+        *(configured if name == CONFIGURED else ()),
+        _kubectl(context, "annotate", "--overwrite", *_controller(name), f"{MARK}={mark(name)}"),
+    )
+
+
+def mark(name: str) -> str:
+    if name != CONFIGURED:
+        return RELEASES[name]
+    return f"{RELEASES[name]}+{hashlib.sha256(configuration().read_bytes()).hexdigest()[:12]}"
+
+
+def configuration() -> Path:
+    return resources.folder("kueue") / "controller.yaml"
+
+
+def ready(context: str, name: str) -> Command:
+    return _kubectl(context, "wait", *_controller(name), "--for=condition=Available", WAIT)
+
+
+def _controller(name: str) -> tuple[str, str]:
+    return f"--namespace={name}-system", f"deployment/{name}-controller-manager"
+
+
+def cpu_nodes(context: str) -> Command:
+    return _kubectl(context, "get", "nodes", f"--selector={'='.join(CPU_POOL)}", "--output=json")
+
+
+def quota_changes(context: str) -> Command:
+    """Asks for what is another with every change of quotas; nothing where there was none."""
+    version = "--output=jsonpath={.metadata.resourceVersion}"
+    return _kubectl(
+        context, "get", f"--namespace={lock.NAMESPACE}", f"lease/{lock.NAME}", "--ignore-not-found", version
+    )
+
+
+def cluster_queues(context: str) -> Command:
+    return _kubectl(context, "get", "clusterqueues.kueue.x-k8s.io", "--output=json")
+
+
+def apply_queues(context: str, folder: Path) -> tuple[Command, Command]:
+    """All but the quotas, and those write by write."""
+    return _apply(context, f"--kustomize={folder}"), _apply(context, f"--filename={folder / queues.QUOTAS}")
+
+
+def folder(spec: ClusterSpec) -> Path:
+    return paths.data() / "clusters" / spec.project_id.replace(":", "_") / spec.cluster_name / "queues"
+
+
+def lines(spec: ClusterSpec, context: str) -> list[str]:
+    lines = []
+    for name, version in RELEASES.items():
+        lines += [str(find(context, name)), f"# unless that finds {version}", *map(str, install(context, name))]
+    lines += [*(str(ready(context, name)) for name in RELEASES), str(cpu_nodes(context))]
+    lines += [str(quota_changes(context)), str(cluster_queues(context)), f"# tpu writes the queues to {folder(spec)}"]
+    lines += map(str, apply_queues(context, folder(spec)))
+    return [*lines, str(quota_changes(context))]
+
+
+def run(spec: ClusterSpec, context: str, clock: Clock, say: Callable[[str], None]) -> None:
+    """Safe to repeat."""
+    programs.need("kubectl", "install it with `gcloud components install kubectl gke-gcloud-auth-plugin`")
+    for name, version in RELEASES.items():
+        installed, _, image = _do(find(context, name)).partition(" ")
+        if installed == mark(name) and image.endswith(f":{version}"):
+            say(f"{name} {version} is there")
+            continue
+        say(f"installing {name} {version}")
+        for command in install(context, name):
+            _patiently(command, clock, f"installing {name} {version}", _NOT_INSTALLED_YET)
+    for name in RELEASES:
+        say(f"waiting for {name}")
+        _do(ready(context, name))
+    nodes = json.loads(_do(cpu_nodes(context)))
+    if not nodes["items"]:
+        raise NotFound(f"no node has the label {'='.join(CPU_POOL)}", hint="`tpu cluster apply` makes the CPU pool")
+    for _ in range(_TRIES):
+        before = _do(quota_changes(context))
+        _apply_queues(spec, context, clock, say, nodes)
+        if _do(quota_changes(context)) == before:
+            return
+        say("quotas were changed meanwhile: once more")
+    raise Transient("quotas keep changing", hint="`tpu cluster addons` again goes on")
+
+
+def _apply_queues(
+    spec: ClusterSpec, context: str, clock: Clock, say: Callable[[str], None], nodes: dict[str, Any]
+) -> None:
+    target = folder(spec)
+    target.mkdir(parents=True, exist_ok=True)
+    made = queues.files(
+        spec.kinds,
+        namespace=spec.tpu_namespace,
+        account=spec.tpu_sa_name,
+        email=gcloud.email(spec.tpu_sa_name, spec.project_id),
+        cpu_nodes=nodes,
+        cluster_queues=json.loads(_do(cluster_queues(context))),
+        queued=spec.flex_start_queued,
+    )
+    for name, text in made.items():
+        (target / name).write_text(text)
+    say(f"queues for {spec.tpu_namespace}")
+    for command in apply_queues(context, target):
+        _patiently(command, clock, "applying the queues", _NOT_YET)
+    for short in settling.shortfalls(list(yaml.safe_load_all(made[queues.QUOTAS]))):
+        say(short)
+
+
+def _patiently(command: Command, clock: Clock, doing: str, passing: re.Pattern[str]) -> None:
+    """Again while it fails with words of trouble that passes."""
+    until = clock.now() + PATIENCE_SECONDS
+    while (done := programs.run(command)).code:
+        if not passing.search(done.errors):
+            raise diagnosis.failure("kubectl", done.errors, doing)
+        if clock.now() > until:
+            said = done.errors.strip()
+            raise Transient(f"{doing}: the cluster does not take it: {said}", hint="`tpu cluster addons` again goes on")
+        clock.sleep(_RETRY_SECONDS)
+
+
+def _do(command: Command) -> str:
+    done = programs.run(command)
+    if done.code:
+        raise diagnosis.failure("kubectl", done.errors, f"kubectl {command.argv[2]}")
+    return done.output
+
+
+def _apply(context: str, what: str) -> Command:
+    # Server-side: Kueue's definitions are larger than what a client may note down beside them.
+    return _kubectl(context, "apply", "--server-side", "--force-conflicts", what)
+
+
+def _kubectl(context: str, *argv: str) -> Command:
+    return Command(("kubectl", f"--context={context}", *argv))

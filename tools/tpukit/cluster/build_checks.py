@@ -1,0 +1,109 @@
+"""What a Cloud Build of the environment looks at before it changes anything: how long it may run, as whom, where the
+state is, and what its plan takes away. Pure functions over what gcloud, kubectl and Terraform print."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tpukit.cluster import busy_pools
+from tpukit.cluster.busy_pools import CLUSTER, Doomed
+from tpukit.core.errors import Conflict, Denied, Invalid
+
+SECONDS = {"provision": 4 * 3600, "destroy": 2 * 3600}
+"""A slice may take two hours to come, and the queues come after it. A build that is cut off leaves the state locked."""
+PERMISSIONS = ("compute.networks.create", "container.clusters.create")
+"""Whoever lacks these cannot make an environment."""
+OF_DEFAULTS = "resourcemanager.projects.setIamPolicy"
+"""What accounts that Google makes by itself lack even as editors. Ours has it under a condition, and is not asked."""
+_DEFAULT_ACCOUNTS = ("-compute@developer.gserviceaccount.com", "@cloudbuild.gserviceaccount.com")
+
+
+def time(build: Mapping[str, Any], verb: str) -> None:
+    """Refuses a build that may not run long enough."""
+    seconds = float(str(build.get("timeout", "3600s")).removesuffix("s"))
+    if seconds < SECONDS[verb]:
+        raise Invalid(
+            f"this build is cut off after {seconds:.0f} s, in the middle of what Terraform does, and leaves the state "
+            "locked. Nothing was changed",
+            hint=f"leave --timeout out, or write --timeout={SECONDS[verb]}s",
+        )
+
+
+def account(build: Mapping[str, Any], allowed: Mapping[str, Any], project: str) -> None:
+    """Refuses a build that runs as somebody who cannot do what it is for."""
+    email = str(build.get("serviceAccount", "")).rpartition("/")[2] or "an account that Google chose"
+    by_default = email.endswith(_DEFAULT_ACCOUNTS) or "@" not in email
+    needed = {*PERMISSIONS, *((OF_DEFAULTS,) if by_default else ())}
+    if missing := sorted(needed - set(allowed.get("permissions", []))):
+        domain = ".".join(reversed(project.split(":")))
+        ours = f"projects/{project}/serviceAccounts/tpu-cluster-build@{domain}.iam.gserviceaccount.com"
+        raise Denied(
+            f"this build runs as {email}, which lacks {', '.join(missing)}. Nothing was changed",
+            hint=f"send it with --service-account={ours}, which `tpu cluster bootstrap` makes",
+        )
+
+
+def older_state(state: Mapping[str, Any], steps: Mapping[str, str]) -> None:
+    """Refuses to make a second environment beside one whose state lies where all of them lay before."""
+    found = {
+        instance.get("attributes", {}).get("name")
+        for resource in state.get("resources", [])
+        if resource.get("type") == CLUSTER
+        for instance in resource.get("instances", [])
+    }
+    if not state.get("resources") or (found and steps["CLUSTER_NAME"] not in found):
+        return
+    bucket, older, own = steps["STATE_BUCKET"], steps["OLDER_PREFIX"], steps["STATE_PREFIX"]
+    raise Conflict(
+        f"the state of {steps['CLUSTER_NAME']} is in gs://{bucket}/{older}, from before each cluster had a folder of "
+        "its own. Nothing was changed",
+        hint=f"go on with it as _TF_STATE_PREFIX={older}, or move it once: gcloud storage mv "
+        f"gs://{bucket}/{older}/default.tfstate gs://{bucket}/{own}/default.tfstate",
+    )
+
+
+def same_cluster(state: Mapping[str, Any], steps: Mapping[str, str]) -> None:
+    """Refuses a state that holds another cluster than the one asked for: it would be deleted."""
+    for name in _clusters(state.get("values", {}).get("root_module", {})):
+        if name != steps["CLUSTER_NAME"]:
+            raise Conflict(
+                f"gs://{steps['STATE_BUCKET']}/{steps['STATE_PREFIX']} is the state of cluster {name}, which would be "
+                f"deleted for {steps['CLUSTER_NAME']}. Nothing was changed",
+                hint="leave _TF_STATE_PREFIX out, and each cluster has a state of its own",
+            )
+
+
+def _clusters(module: Mapping[str, Any]) -> Iterator[str]:
+    for resource in module.get("resources", []):
+        if resource.get("type") == CLUSTER:
+            yield str(resource["values"]["name"])
+    for child in module.get("child_modules", []):
+        yield from _clusters(child)
+
+
+def replacing(going: Doomed, steps: Mapping[str, str]) -> None:
+    """Refuses to take pools or the cluster away from people who did not ask for that."""
+    if going and steps["ALLOW_REPLACE"] != "true":
+        what = "the cluster" if going.everything else ", ".join(sorted(going.pools))
+        raise Conflict(
+            f"this would delete or replace {what}; the plan above has all of it. Nothing was changed",
+            hint="if that is what you want, run it again with _ALLOW_REPLACE=true",
+        )
+
+
+def running(going: Doomed, cluster: str, nodes: Mapping[str, Any], pods: Mapping[str, Any], evict: bool) -> None:
+    """Refuses while jobs run on what goes. `cluster`: absent, asked, or silent."""
+    if not going or evict or cluster == "absent":
+        return
+    if cluster != "asked":
+        raise Conflict(
+            "what would be deleted may run jobs, and the cluster does not answer. Nothing was changed",
+            hint="its answer is in the step before; _EVICT=true goes ahead unasked",
+        )
+    if found := busy_pools.busy(going, nodes, pods):
+        lines = "\n  ".join(f"{pool} runs {', '.join(jobs)}" for pool, jobs in found.items())
+        raise Conflict(
+            f"pools that would be deleted run jobs:\n  {lines}",
+            hint="wait for them, or stop them; _EVICT=true deletes the pools all the same",
+        )

@@ -1,0 +1,213 @@
+"""Rules between the fields of a cluster file. Each takes whatever was written, and is silent about what it cannot read.
+
+So that a person hears of all that is wrong at once, these rules run even where single fields are wrong.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from ipaddress import IPv4Network
+from typing import Any, TypeGuard
+
+from tpukit.catalogue import Slice, zones
+from tpukit.cluster import ip_ranges
+from tpukit.cluster.ip_ranges import Nodes
+from tpukit.cluster.pool_shapes import FIELDS, Wrong, resolve, says_nothing
+from tpukit.jobs.spec.forms import Violation
+
+_ZONE = re.compile(r"([a-z]+-[a-z]+[0-9]+)-[a-z0-9]+")
+_RANGES = ("subnet_ip_range", "pods_ip_range", "services_ip_range")
+_NO_FLEX_START = ("v3", "v4")  # https://cloud.google.com/kubernetes-engine/docs/concepts/dws
+_QUEUED = ("v6e", "tpu7x")
+"""Google refuses others: https://github.com/AI-Hypercomputer/xpk/pull/900 (all, December 2025) and
+https://github.com/GoogleCloudPlatform/cluster-toolkit/pull/5218 (these two since February 2026)."""
+_LONGEST_POOL = 40
+MOST_POOLS = 200
+"""GKE's autoscaling grows slow beyond that."""
+
+Values = Mapping[str, Any]
+
+
+def problems(values: Values) -> list[Violation]:
+    """All that is wrong between the fields of one file."""
+    shapes, found = _shapes(values)
+    for rule in _RULES:
+        found += rule(values, shapes)
+    return found
+
+
+def pools(values: Values) -> dict[str, Values]:
+    """What is said of each pool, by its name: its own words, or the common ones."""
+    named = values.get("tpu_pools")
+    if not isinstance(named, Mapping):
+        count, prefix = values.get("num_tpu_pools"), values.get("tpu_node_pool_name_prefix")
+        readable = _count(count) and count <= MOST_POOLS and isinstance(prefix, str)
+        named = {f"{prefix}-{index}": {} for index in range(count or 0)} if readable else {}
+    return {str(name): _pool(values, pool) for name, pool in named.items() if pool is None or isinstance(pool, Mapping)}
+
+
+def _pool(values: Values, pool: Values | None) -> Values:
+    own = pool or {}
+    shape = values if says_nothing(own) else own
+    common = own.get("capacity") is None
+    return {field: shape.get(field) for field in FIELDS} | {
+        "capacity": (values if common else own).get("capacity"),
+        # A reservation of its own needs no capacity of its own where all pools are reserved.
+        "reservation_name": (values if common and own.get("reservation_name") is None else own).get("reservation_name"),
+    }
+
+
+def _shapes(values: Values) -> tuple[dict[str, Slice], list[Violation]]:
+    """The slice behind every pool, and those that are none."""
+    shapes: dict[str, Slice] = {}
+    found: list[Violation] = []
+    own = values.get("tpu_pools") if isinstance(values.get("tpu_pools"), Mapping) else {}
+    # The common shape is looked at even where there are no pools of it today.
+    for name, pool in {"": _pool(values, None), **pools(values)}.items():
+        if not _readable(pool):
+            continue
+        try:
+            shapes[name] = resolve(pool)
+        except Wrong as wrong:
+            common = not isinstance(own, Mapping) or says_nothing(own.get(name) or {})
+            path = (wrong.field,) if common else ("tpu_pools", name, wrong.field)
+            found.append((path, wrong.what, wrong.hint))
+    shapes.pop("", None)
+    return shapes, list(dict.fromkeys(found))
+
+
+def _readable(pool: Values) -> bool:
+    *texts, nodes = (pool[field] for field in FIELDS)
+    return all(text is None or isinstance(text, str) for text in texts) and (nodes is None or _count(nodes))
+
+
+def _zone(values: Values, shapes: Mapping[str, Slice]) -> Iterator[Violation]:
+    region, zone = values.get("region"), values.get("zone")
+    match = _ZONE.fullmatch(zone) if isinstance(zone, str) else None
+    if not match:
+        return
+    wanted = dict.fromkeys(shapes.values())
+    if isinstance(region, str) and match[1] != region:
+        there = tuple(known for shape in wanted for known in shape.zones if known.startswith(f"{region}-"))
+        right = _either(there) if there else f"a zone of {region}"
+        yield ("zone",), f"{zone} is not in {region}", f"write {right}, or region: {match[1]}"
+        return
+    for shape in wanted:
+        if shape.zones and zone not in shape.zones and values.get("any_zone") is not True:
+            hint = f"write {_either(shape.zones)}, or any_zone: true if you know better"
+            yield ("zone",), f"{zone} is not known to have {shape.name}", hint
+            return
+
+
+def _cpu_zone(values: Values, shapes: Mapping[str, Slice]) -> Iterator[Violation]:
+    """Both are refused when Terraform plans, too."""
+    zone, own, machine_type = values.get("zone"), values.get("cpu_zone"), values.get("cpu_pool_machine_type")
+    if not (isinstance(zone, str) and (own is None or isinstance(own, str)) and isinstance(machine_type, str)):
+        return
+    region, place = zone.rpartition("-")[0], own or zones.beside(zone)
+    if place.rpartition("-")[0] != region:
+        yield ("cpu_zone",), f"{place} is not in {region}, where the slices are", f"write a zone of {region}"
+    elif zones.offers(place, machine_type) is False:
+        what = f"{place} has no {machine_type.partition('-')[0]} machines"
+        elsewhere = zones.offering(region, machine_type)
+        hint = f"write n2-standard-4, or another of {', '.join(zones.families(place))}"
+        yield ("cpu_pool_machine_type",), what, f"{hint}; or cpu_zone: {_either(elsewhere)}" if elsewhere else hint
+
+
+def _capacity(values: Values, shapes: Mapping[str, Slice]) -> Iterator[Violation]:
+    named = values.get("tpu_pools")
+    pools_said = named if isinstance(named, Mapping) else {"": None}
+    yield from dict.fromkeys(
+        found
+        for name, own in pools_said.items()
+        if own is None or isinstance(own, Mapping)
+        for found in _reservation(name, own or {}, _pool(values, own))
+    )
+    for pool, words in pools(values).items():
+        generation = shapes[pool].generation if pool in shapes else ""
+        if words.get("capacity") == "flex-start" and generation in _NO_FLEX_START:
+            yield ("capacity",), f"{generation} is not sold as flex-start", "write on-demand, spot or reservation"
+            return
+        queued = words.get("capacity") == "flex-start" and values.get("flex_start_queued") is True
+        if queued and generation and generation not in _QUEUED:
+            what = f"Google serves no {generation} by queued provisioning"
+            yield ("flex_start_queued",), what, "leave it out: slices then come by autoscaling, one by one"
+            return
+
+
+def _reservation(name: str, own: Values, pool: Values) -> Iterator[Violation]:
+    """What is wrong with how a pool is bought, said of the words that are its own, or of the common ones."""
+    capacity, reservation = pool["capacity"], pool["reservation_name"]
+    if capacity == "reservation" and reservation is None:
+        path = ("capacity",) if own.get("capacity") is None else ("tpu_pools", name, "capacity")
+        yield path, "no reservation is named", "add reservation_name: NAME"
+    if capacity in ("on-demand", "spot", "flex-start") and reservation is not None:
+        path = ("reservation_name",) if own.get("reservation_name") is None else ("tpu_pools", name, "reservation_name")
+        hint = "write capacity: reservation, or leave this out"
+        yield path, f"nothing is reserved with capacity {capacity}", hint
+
+
+def _ranges(values: Values, shapes: Mapping[str, Slice]) -> Iterator[Violation]:
+    if values.get("create_subnet") is False:
+        return  # the ranges are those of a subnet that exists, which Terraform reads
+    ranges = {name: network for name in _RANGES if (network := _range(values.get(name)))}
+    for first, second in ip_ranges.overlaps(ranges):
+        room = ip_ranges.free(ranges[second].prefixlen, [one for name, one in ranges.items() if name != second])
+        hint = f"give each a range of its own: {room} is free" if room else "give each a range of its own"
+        yield (second,), f"it shares addresses with {first} {ranges[first]}", hint
+    cpus, cpu_pods = values.get("cpu_pool_node_count"), values.get("cpu_pool_max_pods_per_node")
+    hosts, tpu_pods = sum(shape.hosts for shape in shapes.values()), values.get("tpu_max_pods_per_node")
+    if not (_count(cpus) and _count(cpu_pods) and _count(tpu_pods)) or len(shapes) != len(pools(values)):
+        return
+    nodes = [Nodes(cpus, cpu_pods), Nodes(hosts, tpu_pods)]
+    for name, needed, kept in (
+        ("pods_ip_range", ip_ranges.pods_needed(nodes), 0),
+        ("subnet_ip_range", ip_ranges.nodes_needed(nodes), ip_ranges.RESERVED_BY_GOOGLE),
+    ):
+        if name in ranges and ranges[name].num_addresses - kept < needed:
+            what = f"{ranges[name]} holds {ranges[name].num_addresses - kept} addresses, and {needed} are needed"
+            wanted = ip_ranges.prefix(needed + kept)
+            room = ip_ranges.free(wanted, [one for other, one in ranges.items() if other != name])
+            yield (name,), what, f"write a /{wanted} or wider one" + (f", such as {room}" if room else "")
+
+
+def _chips(values: Values, shapes: Mapping[str, Slice]) -> Iterator[Violation]:
+    said, chips = values.get("num_of_chips"), sum(shape.chips for shape in shapes.values())
+    if _count(said) and said != chips and len(shapes) == len(pools(values)):
+        yield ("num_of_chips",), f"the pools have {chips} chips", f"write {chips}, or leave it out"
+
+
+def _names(values: Values, shapes: Mapping[str, Slice]) -> Iterator[Violation]:
+    if values.get("tpu_sa_name") == values.get("gke_sa_name") is not None:
+        what = "workloads and nodes may not be one account"
+        yield ("tpu_sa_name",), what, "write another name than gke_sa_name has"
+    if not isinstance(values.get("tpu_pools"), Mapping) and any(len(pool) > _LONGEST_POOL for pool in pools(values)):
+        hint = f"names of pools have at most {_LONGEST_POOL} characters"
+        yield ("tpu_node_pool_name_prefix",), "names of pools become too long", f"write a shorter one: {hint}"
+
+
+_RULES: tuple[Callable[[Values, Mapping[str, Slice]], Iterator[Violation]], ...] = (
+    _zone,
+    _cpu_zone,
+    _capacity,
+    _ranges,
+    _chips,
+    _names,
+)
+
+
+def _range(value: object) -> IPv4Network | None:
+    try:
+        return ip_ranges.parse(value) if isinstance(value, str) else None
+    except ValueError:
+        return None
+
+
+def _count(value: object) -> TypeGuard[int]:
+    """Small enough to count up to: the field itself refuses more."""
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 1_000_000
+
+
+def _either(words: tuple[str, ...]) -> str:
+    return " or ".join(filter(None, (", ".join(words[:-1]), words[-1])))

@@ -1,0 +1,87 @@
+"""Rules about what existed before the environment, and about regions that lack a service.
+
+Each takes whatever was written, and is silent about what it cannot read. Whether a network, a bucket or a repository
+that is said to exist does so, Terraform says while planning.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any
+
+from tpukit.core import resources
+from tpukit.jobs.spec.forms import Violation
+
+_NEW_SUBNET = ("subnet_ip_range", "pods_ip_range", "services_ip_range")
+_OLD_SUBNET = ("pods_range_name", "services_range_name")
+
+Values = Mapping[str, Any]
+
+
+def problems(values: Values, given: Values) -> Iterator[Violation]:
+    """What does not go together; `given` are the fields that were written."""
+    yield from _network(values)
+    yield from _subnet(values, given)
+    if values.get("create_bucket") is False and values.get("force_destroy") is True:
+        yield ("force_destroy",), "a bucket that existed before is never emptied", "leave it out"
+    if values.get("enable_tensorboard") is not False:
+        yield from _tensorboard(values)
+
+
+def _network(values: Values) -> Iterator[Violation]:
+    host, own = values.get("network_project_id"), values.get("project_id")
+    if isinstance(host, str) and host != own:
+        for field in ("create_network", "create_subnet"):
+            if values.get(field) is True:
+                yield (field,), f"nothing is made in {host}, whose network it is", "write false"
+        if values.get("create_nat") is True:
+            yield ("create_nat",), f"nothing is made in {host}, whose network it is", "leave it out"
+    elif values.get("create_subnet") is False and values.get("create_network") is True:
+        hint = "write create_network: false beside it"
+        yield ("create_subnet",), "a subnet that exists lies in a network that exists", hint
+
+
+def _subnet(values: Values, given: Values) -> Iterator[Violation]:
+    if values.get("create_subnet") is False:
+        for field in _OLD_SUBNET:
+            if field not in given:
+                hint = f"add {field}: NAME, a secondary range of that subnet"
+                yield ("create_subnet",), f"it does not say which range {field} is", hint
+        for field in _NEW_SUBNET:
+            if field in given:
+                yield (field,), "a subnet that exists has its ranges", "leave it out"
+    else:
+        for field in _OLD_SUBNET:
+            if field in given:
+                hint = "leave it out, or write create_subnet: false"
+                yield (field,), "the ranges of a new subnet are named after it", hint
+    if given.get("pods_range_name") == given.get("services_range_name") is not None:
+        yield ("services_range_name",), "pods have that range", "write another one"
+
+
+def _tensorboard(values: Values) -> Iterator[Violation]:
+    asked = values.get("tensorboard_region")
+    near = values.get("services_region") or values.get("region")
+    if isinstance(asked, str) and asked not in _known()["regions"]:
+        hint = f"write {_near(near) or 'us-central1'}, or enable_tensorboard: false"
+        yield ("tensorboard_region",), f"{asked} has no Vertex AI TensorBoard", hint
+    elif asked is None and isinstance(near, str) and not _near(near):
+        hint = "add tensorboard_region: REGION, or enable_tensorboard: false"
+        yield ("region",), f"no region near {near} has Vertex AI TensorBoard", hint
+
+
+def _near(region: object) -> str:
+    """The region whose TensorBoard one takes for this region; empty where none is near."""
+    if not isinstance(region, str):
+        return ""
+    known = _known()
+    return region if region in known["regions"] else str(known["nearest"].get(region.partition("-")[0], ""))
+
+
+@cache
+def _known() -> Mapping[str, Any]:
+    file = resources.folder("terraform") / "modules" / "tensorboard" / "regions.json"
+    known: Mapping[str, Any] = json.loads(file.read_text())
+    return known

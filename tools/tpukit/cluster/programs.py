@@ -1,0 +1,247 @@
+"""Programs of others: found, shown as a command line, run. Arguments are lists, and no shell ever reads them."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
+
+from tpukit.core.errors import NotFound, TpukitError, Transient
+
+_LEAVE = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_TAIL = 200  # lines of stderr that are kept
+_SECRETS = re.compile(
+    r"ya29\.[-\w.]+"  # access tokens of Google
+    r"|(?<=[Bb]earer )\S+"
+    r"|-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|$)"
+    r"|(?<=\"private_key\": \")[^\"]+",
+    re.S,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command line as it is run."""
+
+    argv: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return shlex.join(self.argv)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    code: int
+    presses: int = 0  # of Ctrl-C, or of what means the same
+    errors: str = ""  # the end of what it wrote to stderr
+    output: str = field(default="", repr=False)
+
+
+class Cancelled(TpukitError):
+    """A person told it to leave, and it did."""
+
+    exit_code = 130
+
+
+def command(*argv: str) -> Command:
+    return Command(argv)
+
+
+def redact(text: str) -> str:
+    """Text of a program without what opens doors."""
+    return _SECRETS.sub("[removed]", text)
+
+
+def need(program: str, hint: str) -> str:
+    """The full path of a program."""
+    path = shutil.which(program)
+    if path is None:
+        raise NotFound(f"{program} is not on PATH", hint=hint)
+    return path
+
+
+def run(command: Command, *, given: str = "", limit: float | None = None) -> Outcome:
+    """Run to the end and keep what it prints. Raises Transient where that takes longer than `limit` seconds.
+
+    It runs in a process group of its own, since gcloud is a script around the program that does the work.
+    """
+    with subprocess.Popen(
+        command.argv,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        process_group=0,
+    ) as process:
+        try:
+            output, errors = process.communicate(given, timeout=limit)
+        except subprocess.TimeoutExpired as error:
+            _kill(process)
+            words = " ".join(word for word in command.argv[:5] if not word.startswith("-"))
+            raise Transient(
+                f"`{words}` did not end within {limit:.0f} s", hint="the same command again goes on from there"
+            ) from error
+        except BaseException:  # Ctrl-C reaches us alone
+            _kill(process)
+            raise
+    return Outcome(process.returncode, errors=redact(errors), output=output)
+
+
+def side_by_side(works: Sequence[Callable[[], None]], *, at_once: int = 4) -> None:
+    """Call all of them in threads. The first error ends it once those under way are done; the rest never start."""
+    from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+
+    with ThreadPoolExecutor(min(at_once, max(len(works), 1))) as pool:
+        futures = [pool.submit(work) for work in works]
+        try:
+            wait(futures, return_when=FIRST_EXCEPTION)
+        finally:
+            for future in futures:
+                future.cancel()
+    for future in futures:
+        if not future.cancelled():
+            future.result()
+
+
+def stream(
+    command: Command,
+    on_line: Callable[[str], None],
+    *,
+    on_note: Callable[[str], None] = lambda line: None,
+    on_leave: Callable[[int], None] = lambda presses: None,
+    env: Mapping[str, str] | None = None,
+    log: Path | None = None,
+    inherit: Sequence[int] = (),
+) -> Outcome:
+    """Run and hand over each line as it comes; `on_note` gets those of stderr, in another thread.
+
+    It runs in a process group of its own, so that the terminal's Ctrl-C reaches us alone. We send it one SIGINT, for
+    which Terraform finishes what is under way and saves its state, and wait. The second Ctrl-C kills it and all it
+    started.
+
+    With a `log` it prints into that file, which is read here: if this process is killed, nobody breaks the pipe that
+    it writes to, and it works on to its end. It holds the files `inherit` open for as long as it runs.
+    """
+    tail: deque[str] = deque(maxlen=_TAIL)
+    with _Leaving(on_leave) as leaving, _output(log) as output:
+        process = subprocess.Popen(
+            command.argv,
+            stdin=subprocess.DEVNULL,
+            stdout=output or subprocess.PIPE,
+            stderr=output or subprocess.PIPE,
+            text=True,
+            errors="replace",
+            env={**os.environ, **(env or {})},
+            process_group=0,
+            pass_fds=tuple(inherit),
+        )
+        reader = threading.Thread(target=_notes, args=(process, tail, on_note), daemon=True)
+        reader.start()
+        try:
+            leaving.watch(process)
+            for line in _tail_of(log, process) if log else process.stdout or ():
+                if log and not line.startswith("{"):
+                    tail.append(redact(line))
+                on_line(redact(line.rstrip("\n")))
+            process.wait()
+        finally:
+            if process.poll() is None or leaving.presses:
+                _kill(process)  # it and what it left behind
+            process.wait()
+            reader.join()
+            if process.stdout:
+                process.stdout.close()
+    return Outcome(process.returncode, leaving.presses, "".join(tail))
+
+
+@contextmanager
+def _output(log: Path | None) -> Iterator[IO[bytes] | None]:
+    if log is None:
+        yield None
+        return
+    with log.open("wb") as opened:
+        yield opened
+
+
+def _tail_of(log: Path, process: subprocess.Popen[str]) -> Iterator[str]:
+    """The lines of a file that a program writes, until it ends."""
+    with log.open(encoding="utf-8", errors="replace", newline="\n") as opened:
+        rest, ended = "", False
+        while True:
+            text = opened.read()
+            *lines, rest = (rest + text).split("\n")
+            yield from (f"{line}\n" for line in lines)
+            if ended and not text:
+                break
+            # Once more after its end: it may have written since.
+            ended = process.poll() is not None
+            if not text and not ended:
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(timeout=0.05)
+        if rest:
+            yield rest
+
+
+def _notes(process: subprocess.Popen[str], tail: deque[str], on_note: Callable[[str], None]) -> None:
+    if process.stderr is None:
+        return
+    with process.stderr:
+        for line in process.stderr:
+            tail.append(redact(line))
+            on_note(redact(line.rstrip("\n")))
+
+
+class _Leaving:
+    """Ctrl-C, SIGTERM and a lost terminal all mean: leave, cleanly the first time.
+
+    It listens from before the program starts: nobody's Ctrl-C falls between the two.
+    """
+
+    def __init__(self, on_leave: Callable[[int], None]) -> None:
+        self.presses = 0
+        self._on_leave = on_leave
+        self._process: subprocess.Popen[str] | None = None
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> _Leaving:
+        if threading.current_thread() is threading.main_thread():  # signals belong to it
+            self._before = {number: signal.signal(number, self._leave) for number in _LEAVE}
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def watch(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+        if self.presses:
+            process.send_signal(signal.SIGINT)
+
+    def _leave(self, number: int, frame: object) -> None:
+        self.presses += 1
+        if self._process and self.presses == 1:
+            self._process.send_signal(signal.SIGINT)
+        elif self._process:
+            _kill(self._process)
+        self._on_leave(self.presses)
+
+
+def _kill(process: subprocess.Popen[str]) -> None:
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return

@@ -1,0 +1,64 @@
+"""What bootstrap did a moment ago is not known everywhere at Google yet: whoever meets that waits, and tries again.
+
+Enabled APIs answer and granted roles are in force within two minutes as a rule, and seven or more now and then.
+https://cloud.google.com/iam/docs/access-change-propagation
+Later the same words mean what they say, and nobody waits.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TypeVar
+
+from tpukit.cluster.spec import ClusterSpec
+from tpukit.core import paths
+from tpukit.core.clock import Clock
+from tpukit.core.errors import TpukitError
+
+SECONDS = 600.0
+_PAUSES = (5.0, 10.0, 20.0)  # then the last one again and again
+_SIGNS = re.compile(
+    r"SERVICE_DISABLED|has not been used in project|accessNotConfigured|IAM_PERMISSION_DENIED|\b403\b|PERMISSION_DENIED"
+    r"|does not have \S+ access|does not have access to service account|service account \S+ does not exist"
+    r"|identity pool does not exist",
+    re.I,
+)
+T = TypeVar("T")
+
+
+def note(spec: ClusterSpec, clock: Clock) -> None:
+    """Remember that something was enabled or granted in this project now."""
+    file = _file(spec)
+    file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    file.write_text(json.dumps({"at": clock.now()}))
+
+
+def patiently(attempt: Callable[[], T], spec: ClusterSpec, clock: Clock, say: Callable[[str], None]) -> T:
+    """What `attempt` gives. It is called again where it failed as it does before Google knows, shortly after `note`."""
+    tries = 0
+    while True:
+        try:
+            return attempt()
+        except TpukitError as error:
+            pause = _PAUSES[min(tries, len(_PAUSES) - 1)]
+            left = _noted(spec) + SECONDS - clock.now()
+            if not _SIGNS.search(str(error)) or not pause <= left <= SECONDS:
+                raise
+            why = next((line.strip() for line in str(error).splitlines() if _SIGNS.search(line)), "")
+        say(f"Google does not know yet everywhere what bootstrap did ({why[:160]}). Once more in {pause:.0f} s.")
+        clock.sleep(pause)
+        tries += 1
+
+
+def _noted(spec: ClusterSpec) -> float:
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        return float(json.loads(_file(spec).read_text())["at"])
+    return float("-inf")
+
+
+def _file(spec: ClusterSpec) -> Path:
+    return paths.data() / "clusters" / spec.project_id.replace(":", "_") / "bootstrap.json"

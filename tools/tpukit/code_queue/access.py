@@ -1,0 +1,93 @@
+"""Who may use the REST front end: whoever shows its token, or is one of the Google accounts that were named."""
+
+from __future__ import annotations
+
+import hmac
+import os
+import secrets
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from tpukit.core.errors import Denied, Invalid, Unauthenticated
+
+REMEMBERED_SECONDS = 60.0
+"""Verified tokens of Google are not verified again for so long."""
+REMEMBERED = 1000
+SHORTEST_TOKEN = 16
+_HINT = "send the header `Authorization: Bearer TOKEN`"
+
+
+class Access:
+    """Safe from any thread."""
+
+    def __init__(
+        self,
+        token: str = "",
+        emails: Sequence[str] = (),
+        verify: Callable[[str], str] | None = None,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`verify`: the verified address behind an identity token; raises Unauthenticated."""
+        if not token and not (emails and verify):
+            raise Invalid("the queue would have no callers: give a token, or accounts with --allow")
+        self._token, self._emails, self._verify, self._now = token, frozenset(emails), verify, now
+        self._verified: dict[str, tuple[float, str]] = {}
+
+    def check(self, header: str) -> str:
+        """Who asks, for the records. Unauthenticated where that is not known, Denied where it is not allowed."""
+        scheme, _, shown = header.partition(" ")
+        shown = shown.strip()
+        if scheme.lower() != "bearer" or not shown:
+            raise Unauthenticated("no token was shown", hint=_HINT)
+        if self._token and hmac.compare_digest(shown.encode("utf-8", "replace"), self._token.encode()):
+            return "token"
+        if self._verify is None:
+            raise Unauthenticated("this is not the token of this service", hint=_HINT)
+        email = self._email(shown)
+        if email not in self._emails:
+            raise Denied(f"{email} may not use this queue", hint="its operator allows accounts with --allow")
+        return email
+
+    def _email(self, shown: str) -> str:
+        assert self._verify
+        now = self._now()
+        due, email = self._verified.get(shown, (0.0, ""))
+        if not email or now >= due:
+            email = self._verify(shown)
+            if len(self._verified) >= REMEMBERED:
+                self._verified = {}
+            self._verified[shown] = (now + REMEMBERED_SECONDS, email)
+        return email
+
+
+def read_token(path: Path) -> str:
+    """The token in a file that somebody else may have put there, as Kubernetes does with a Secret."""
+    try:
+        token = path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise Invalid(f"the token cannot be read from {path}: {error}") from error
+    if len(token) < SHORTEST_TOKEN or not token.isascii() or any(letter.isspace() for letter in token):
+        hint = "`openssl rand -hex 32` makes one"
+        raise Invalid(f"{path} holds no token: {SHORTEST_TOKEN} or more letters and digits in one line", hint=hint)
+    return token
+
+
+def own_token(path: Path) -> str:
+    """The token of this machine's front end, made when there is none; only its user can read it.
+
+    It is there as a whole or not at all: of two that start at once, neither may read half of the other's.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not path.exists():
+        descriptor, new = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)  # 0600
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                file.write(secrets.token_urlsafe(32) + "\n")
+            with suppress(FileExistsError):
+                os.link(new, path)
+        finally:
+            Path(new).unlink()
+    return read_token(path)

@@ -1,0 +1,190 @@
+"""For applications: send code, read what became of it.
+
+from tpukit.code_queue import Client
+
+queue = Client.open()                       # the store that settings name; or open("firestore://my-project")
+job_id = queue.submit("result = 6 * 7", timeout=60)
+print(queue.wait(job_id).result)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import secrets
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from tpukit.code_queue import decide
+from tpukit.code_queue.records import ATTEMPTS, ENDED, TIMEOUT, TPU_JOBS, QueuedJob
+from tpukit.core.errors import Conflict, Invalid, NotFound, NotYet, Transient
+from tpukit.kernel.store import Entry, Event, Store, change
+
+POLL_SECONDS = 10.0
+"""A watch is a hint: so often it is read without one."""
+PAUSES = (0.2, 0.5, 1.0, 2.0, 5.0)
+"""Seconds between tries to send a job while the store is away."""
+
+
+class Client:
+    """Safe from any thread."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    @classmethod
+    def open(cls, store: str | None = None) -> Client:
+        """`store`: sqlite, or firestore://PROJECT[/DATABASE]; what the settings say unless told."""
+        from tpukit.core import paths
+        from tpukit.jobs.spec import settings
+        from tpukit.kernel.store.home import open_store
+
+        return cls(open_store(store or settings.store(), paths.state()))
+
+    def close(self) -> None:
+        self._store.close()
+
+    def submit(
+        self,
+        code: str,
+        *,
+        timeout: float = TIMEOUT,
+        challenge_number: int | None = None,
+        priority: float = 0,
+        unique: str = "",
+        metadata: Mapping[str, Any] | None = None,
+        max_faults: int = ATTEMPTS,
+    ) -> str:
+        """The id of the job. With `unique` there is one job of that key: sent again, it is the one that is there."""
+        job = QueuedJob(
+            challenge_number=challenge_number,
+            code=code,
+            timeout=timeout,
+            metadata=dict(metadata or {}),
+            priority=priority,
+            max_faults=max_faults,
+        )
+        if wrong := decide.problems(job):
+            raise Invalid(wrong)
+        key = f"unique-{hashlib.sha256(unique.encode()).hexdigest()[:20]}" if unique else secrets.token_hex(10)
+        for pause in (*PAUSES, None):
+            try:
+                now = self._store.now()  # may ask the store, too
+                job = replace(job, created_at=now, updated_at=now)
+                self._store.create(TPU_JOBS, key, job, events=[Event(now, "submitted")])
+            except Conflict:
+                # One of that key is there; or, where the key is a random one, it is ours and the answer was lost.
+                return key
+            except Transient:
+                if pause is None:
+                    raise
+                time.sleep(pause)
+            else:
+                break
+        return key
+
+    def ping(self) -> None:
+        """Transient while the store is away."""
+        self._store.lease("queue/ping")
+
+    def get(self, job_id: str) -> QueuedJob:
+        try:
+            return self._store.get(TPU_JOBS, job_id).value
+        except NotFound as error:
+            raise NotFound(f"there is no queued job {job_id}", hint="see `tpu queue list`") from error
+
+    def list(self, *, states: Sequence[str] = (), limit: int = 20) -> Sequence[Entry[QueuedJob]]:
+        """The newest first."""
+        entries: list[Entry[QueuedJob]] = []
+        page = self._store.list(TPU_JOBS, states=states)
+        entries += page.entries
+        return sorted(entries, key=lambda entry: -entry.value.created_at)[: limit or None]
+
+    def events(self, job_id: str) -> Sequence[Event]:
+        return self._store.events(TPU_JOBS, job_id)
+
+    def cancel(self, job_id: str) -> QueuedJob:
+        """One that waits is cancelled when this returns; one that runs as soon as its worker hears of it."""
+        self.get(job_id)
+        now = self._store.now()
+        return change(self._store, TPU_JOBS, job_id, lambda job: decide.cancel(job, now), note="cancel", at=now).value
+
+    def retry(self, job_id: str) -> QueuedJob:
+        self.get(job_id)
+        now = self._store.now()
+
+        def again(job: QueuedJob) -> QueuedJob:
+            if job.status not in ENDED:
+                raise Conflict(f"{job_id} has not ended: it is {job.status}", hint=f"`tpu queue cancel {job_id}` first")
+            return decide.retry(job, now)
+
+        return change(self._store, TPU_JOBS, job_id, again, note="sent again", at=now).value
+
+    def purge(self, *, older_than: float) -> Sequence[str]:
+        """Remove jobs that ended so many seconds ago; their ids."""
+        now, removed = self._store.now(), []
+        for entry in self._store.list(TPU_JOBS, states=ENDED).entries:
+            if now - entry.value.completed_at >= older_than:
+                self._store.delete(TPU_JOBS, entry)
+                removed.append(entry.key)
+        return removed
+
+    def wait(self, job_id: str, seconds: float | None = None, *, unless: str = "") -> QueuedJob:
+        """Return the job when it has ended; with `unless`, as soon as its status is another one.
+
+        Raises:
+            NotYet: That took longer than `seconds`.
+        """
+        changed = threading.Event()
+        due = None if seconds is None else time.monotonic() + seconds
+        unwatch = self._store.watch(TPU_JOBS, changed.set)
+        try:
+            while True:
+                changed.clear()
+                try:
+                    job = self.get(job_id)
+                except Transient as error:
+                    state = error.message  # a store that is away is waited for, too
+                else:
+                    if job.status in ENDED or (unless and job.status != unless):
+                        return job
+                    state = f"{job_id} is {job.status}"
+                left = POLL_SECONDS if due is None else min(POLL_SECONDS, due - time.monotonic())
+                if left <= 0:
+                    raise NotYet(state, hint=f"`tpu queue show {job_id}` shows its status")
+                changed.wait(left)
+        finally:
+            unwatch()
+
+
+class AsyncClient:
+    """The same for programs with an event loop: each call waits in a thread."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    @classmethod
+    async def open(cls, store: str | None = None) -> AsyncClient:
+        return cls(await asyncio.to_thread(Client.open, store))
+
+    async def submit(self, code: str, **options: Any) -> str:
+        return await asyncio.to_thread(self._client.submit, code, **options)
+
+    async def get(self, job_id: str) -> QueuedJob:
+        return await asyncio.to_thread(self._client.get, job_id)
+
+    async def cancel(self, job_id: str) -> QueuedJob:
+        return await asyncio.to_thread(self._client.cancel, job_id)
+
+    async def retry(self, job_id: str) -> QueuedJob:
+        return await asyncio.to_thread(self._client.retry, job_id)
+
+    async def wait(self, job_id: str, seconds: float | None = None) -> QueuedJob:
+        return await asyncio.to_thread(self._client.wait, job_id, seconds)
+
+    async def close(self) -> None:
+        await asyncio.to_thread(self._client.close)

@@ -1,0 +1,65 @@
+"""Whether a worker that was asked for can ever start, from its pods and what Kueue says of it. Pure.
+
+Nobody reads the pods of a queued job: what would wait for ever ends with the reason instead. For want of nodes it is
+tried again as after a lost host, so often as its budget says; other reasons do not pass.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from tpukit.jobs.reasons import Reason
+from tpukit.places.gke.failure import image_trouble
+from tpukit.places.gke.jobsets import condition, seconds
+
+Doc = dict[str, Any]
+PASSING_SECONDS = 300.0
+"""Trouble that may pass by itself: a registry that is away, a Secret or a service account that somebody is making."""
+_CONTAINER = ("CreateContainerConfigError", "CreateContainerError", "RunContainerError")
+"""https://github.com/kubernetes/kubernetes/blob/v1.34.0/pkg/kubelet/kuberuntime/kuberuntime_container.go#L56"""
+_NEVER = re.compile(r"unavailable in ClusterQueue|> maximum capacity|doesn't match node affinity|untolerated taint")
+"""What Kueue says of a request that no quota covers, that is more than there ever is, or that fits no kind of node:
+https://github.com/kubernetes-sigs/kueue/blob/v0.16.6/pkg/scheduler/flavorassigner/flavorassigner.go#L1050"""
+_LATER = re.compile(r"insufficient unused quota|topology")
+"""Of one kind of node at least: it is this one that it waits for."""
+
+
+def hopeless(pods: Sequence[Doc], workload: Doc | None, now: float, patience: float) -> tuple[Reason, str] | None:
+    """Why it will not start, and in what words; None while it may. `patience`: seconds that a pod may have no node."""
+    if workload and not pods:
+        return _refused(workload, now)
+    oldest = min((seconds(str(pod["metadata"].get("creationTimestamp") or "")) for pod in pods), default=now)
+    trouble = image_trouble(pods)
+    if trouble and (trouble.hopeless or now - oldest > PASSING_SECONDS):
+        return Reason.BAD_IMAGE, f"its image cannot be had: {trouble.said}"
+    for pod in pods:
+        if now - oldest > PASSING_SECONDS and (said := _container_waits(pod)):
+            return Reason.CANNOT_START, f"its container cannot be made: {said}"
+        placed = condition(pod, "PodScheduled")
+        if placed and placed.get("status") == "False" and placed.get("reason") == "Unschedulable":
+            waited = now - seconds(str(placed.get("lastTransitionTime") or ""))
+            if waited > patience:
+                said = str(placed.get("message", ""))
+                return Reason.NO_CAPACITY, f"there was no node for it in {patience / 60:.0f} minutes: {said}"
+    return None
+
+
+def _container_waits(pod: Doc) -> str:
+    for container in (pod.get("status") or {}).get("containerStatuses") or ():
+        waiting = (container.get("state") or {}).get("waiting") or {}
+        if waiting.get("reason") in _CONTAINER:
+            return f"{waiting['reason']}: {waiting.get('message', '')}"
+    return ""
+
+
+def _refused(workload: Doc, now: float) -> tuple[Reason, str] | None:
+    reserved = condition(workload, "QuotaReserved")
+    if not reserved or reserved.get("status") != "False":
+        return None
+    said = str(reserved.get("message", ""))
+    since = seconds(str(reserved.get("lastTransitionTime") or ""))
+    if _NEVER.search(said) and not _LATER.search(said) and now - since > PASSING_SECONDS:
+        return Reason.NO_QUOTA, f"its team's queue can never have what it asks for: {said}"
+    return None

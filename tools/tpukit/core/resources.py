@@ -1,0 +1,41 @@
+"""Where the files that are not Python live: inside the wheel, or in the checkout when installed editable."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+_PACKAGE = Path(__file__).resolve().parents[1]
+
+
+def folder(name: str) -> Path:
+    """The folder `jobset`, `kueue`, `terraform` or `sandbox` that came with this tpukit."""
+    packaged = _PACKAGE / "_data" / name
+    if packaged.is_dir():
+        return packaged
+    at_the_top = _PACKAGE.parents[1] / name
+    return at_the_top if at_the_top.is_dir() else _PACKAGE.parent / name
+
+
+def install_hint(extra: str) -> str:
+    """Return the command that installs an optional part of tpukit from where this tpukit came from."""
+    checkout = _PACKAGE.parents[1]
+    if (checkout / "pyproject.toml").is_file():
+        return f"run `pip install --editable '{checkout}[{extra}]'`"
+    try:
+        return f"run `pip install 'tpukit[{extra}] @ {json.loads(_origin())['url']}'`"
+    except (ValueError, KeyError):
+        return f"run `pip install 'WHEEL[{extra}]'` with the wheel or checkout of tpukit"
+
+
+def _origin() -> str:
+    """Return what pip recorded of where it took tpukit from.
+
+    https://packaging.python.org/en/latest/specifications/direct-url/
+    """
+    from importlib.metadata import PackageNotFoundError, distribution
+
+    try:
+        return distribution("tpukit").read_text("direct_url.json") or ""
+    except PackageNotFoundError:
+        return ""

@@ -1,0 +1,59 @@
+"""Who a caller is, by the identity token of Google that it shows.
+
+https://cloud.google.com/docs/authentication/get-id-token: `gcloud auth print-identity-token`, or the metadata server
+of a service account, make one for an audience; Google signs it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from tpukit.core.errors import TpukitError, Unauthenticated
+from tpukit.google.refusals import translated
+
+KEYS_SECONDS = 600.0
+"""Google's keys change every few days (https://developers.google.com/identity/gsi/web/guides/verify-google-id-token):
+whoever sends wrong tokens must not make us ask for them each time."""
+_ISSUERS = ("accounts.google.com", "https://accounts.google.com")
+
+
+class IdentityTokens:
+    """Checks tokens that were made for `audience`. `transport` gets the keys of Google; its own client unless given."""
+
+    def __init__(self, audience: str, transport: Any = None, now: Callable[[], float] = time.monotonic) -> None:
+        self._audience, self._transport, self._now = audience, transport, now
+        self._keys: dict[str, tuple[float, Any]] = {}
+
+    def email(self, token: str) -> str:
+        """Unauthenticated where Google did not sign it for this audience, or it is over."""
+        from google.auth import exceptions
+        from google.oauth2 import id_token
+
+        try:
+            claims = id_token.verify_oauth2_token(token, self._get_transport(), self._audience)
+        except exceptions.TransportError as error:
+            raise translated(error, "getting the keys of Google") from error
+        except TpukitError:
+            raise
+        except Exception as error:  # what is in a token is whatever somebody sent
+            raise Unauthenticated("not an identity token of Google for this service") from error
+        if claims.get("iss") not in _ISSUERS or claims.get("email_verified") is not True:
+            raise Unauthenticated("the token names no verified address")
+        return str(claims.get("email", ""))
+
+    def _get_transport(self) -> Any:
+        if self._transport is None:
+            from google.auth.transport.requests import Request
+
+            self._transport = Request()
+        return self._cached
+
+    def _cached(self, url: str, method: str = "GET", **options: Any) -> Any:
+        due, answer = self._keys.get(url, (0.0, None))
+        if answer is None or self._now() >= due:
+            answer = self._transport(url, method=method, **options)
+            if answer.status == 200:
+                self._keys[url] = (self._now() + KEYS_SECONDS, answer)
+        return answer

@@ -1,0 +1,164 @@
+"""Objects in Cloud Storage: writing and reading one, with one request, and listing them.
+
+https://cloud.google.com/storage/docs/json_api/v1/objects/insert (a simple upload),
+https://cloud.google.com/storage/docs/json_api/v1/objects/get (alt=media). STORAGE_EMULATOR_HOST names an
+emulator, as for Google's own clients.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import logging
+import os
+import random
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from tpukit.core.errors import Conflict, Invalid, Transient
+from tpukit.google.refusals import translated
+
+SECONDS = 60.0
+TRIES = 6
+LONGEST_PAUSE = 30.0
+"""Seconds, however long Cloud Storage wants to be left alone."""
+_SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
+
+
+class _Refusal(Exception):
+    def __init__(self, response: Any) -> None:
+        self.response, self.code, self.message = response, response.status_code, response.text[:500]
+        super().__init__(self.message)
+
+
+def upload(address: str, data: bytes, content_type: str = "text/plain; charset=utf-8") -> None:
+    """Write gs://BUCKET/NAME, over what is there."""
+    bucket, name = _parts(address)
+    url = f"{_host()}/upload/storage/v1/b/{bucket}/o?uploadType=media&name={name}"
+    _ask("POST", url, f"writing {address}", data=data, headers={"Content-Type": content_type})
+
+
+def create(address: str, data: bytes, content_type: str = "text/plain; charset=utf-8") -> None:
+    """Write gs://BUCKET/NAME once: what is there already, such as by a request whose answer was lost, stays. It needs
+    no right to replace or to delete."""
+    bucket, name = _parts(address)
+    url = f"{_host()}/upload/storage/v1/b/{bucket}/o?uploadType=media&ifGenerationMatch=0&name={name}"
+    with suppress(Conflict):
+        _ask("POST", url, f"writing {address}", data=data, headers={"Content-Type": content_type})
+
+
+def download(address: str) -> bytes:
+    """What is in gs://BUCKET/NAME. NotFound where there is nothing."""
+    bucket, name = _parts(address)
+    return _ask("GET", f"{_host()}/storage/v1/b/{bucket}/o/{name}?alt=media", f"reading {address}")
+
+
+def upload_file(address: str, file: Path) -> None:
+    """Write gs://BUCKET/NAME from a file of any size, unless that is there already; Transient where what arrived is
+    not what was sent."""
+    sum_ = _md5(file)
+    if listed(address).get("", ("", 0))[0] == sum_:
+        return
+    bucket, name = _parts(address)
+    url = f"{_host()}/upload/storage/v1/b/{bucket}/o?uploadType=media&name={name}"
+    with file.open("rb") as content:
+        answer = _ask(
+            "POST", url, f"writing {address}", data=content, headers={"Content-Type": "application/octet-stream"}
+        )
+    if json.loads(answer)["md5Hash"] != sum_:
+        raise Transient(f"{address} is not what {file} is: it was damaged on its way, or the file changed meanwhile")
+
+
+def names(address: str, most: int) -> list[str]:
+    """Return what follows gs://BUCKET/PREFIX in the names of objects that begin so; at most so many."""
+    return [name for name, _ in islice(_items(address, "name"), most)]
+
+
+def listed(address: str) -> dict[str, tuple[str, int]]:
+    """MD5 and size of all objects whose names begin as gs://BUCKET/PREFIX, by what follows that."""
+    found = _items(address, "name,size,md5Hash")
+    return {name: (one.get("md5Hash", ""), int(one["size"])) for name, one in found}
+
+
+def metadata(address: str) -> dict[str, Mapping[str, str]]:
+    """Custom metadata of the same, in the same way."""
+    return {name: one.get("metadata", {}) for name, one in _items(address, "name,metadata")}
+
+
+def _items(address: str, fields: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    bucket, _, prefix = address.removeprefix("gs://").partition("/")
+    page = ""
+    while True:
+        query = urlencode({"prefix": prefix, "fields": f"items({fields}),nextPageToken", "pageToken": page})
+        answer = json.loads(_ask("GET", f"{_host()}/storage/v1/b/{quote(bucket)}/o?{query}", f"listing {address}"))
+        yield from ((one["name"].removeprefix(prefix), one) for one in answer.get("items", ()))
+        page = answer.get("nextPageToken", "")
+        if not page:
+            return
+
+
+def _md5(file: Path) -> str:
+    """As Cloud Storage writes it: https://cloud.google.com/storage/docs/data-validation"""
+    with file.open("rb") as content:
+        digest = hashlib.file_digest(content, lambda: hashlib.md5(usedforsecurity=False))
+    return base64.b64encode(digest.digest()).decode()
+
+
+def _parts(address: str) -> tuple[str, str]:
+    bucket, _, name = address.removeprefix("gs://").partition("/")
+    if not address.startswith("gs://") or not bucket or not name:
+        raise Invalid(f"{address!r} is not of the form gs://BUCKET/NAME")
+    return quote(bucket), quote(name, safe="")
+
+
+def _host() -> str:
+    named = os.environ.get("STORAGE_EMULATOR_HOST") or os.environ.get("API_ENDPOINT_OVERRIDE") or ""
+    return named.rstrip("/") or "https://storage.googleapis.com"
+
+
+def _ask(method: str, url: str, asked: str, **options: Any) -> bytes:
+    """What passes by itself is asked again: every request here may be done twice."""
+    try:
+        session = _session()
+    except Exception as error:
+        raise translated(error, asked) from error
+    for number in range(TRIES):
+        if number and hasattr(options.get("data"), "seek"):
+            options["data"].seek(0)
+        try:
+            return _asked_once(session, method, url, asked, **options)
+        except Transient as error:
+            if number == TRIES - 1:
+                raise
+            pause = 0.5 * 2**number * random.uniform(0.5, 1.0)  # noqa: S311  # spreads retries
+            time.sleep(max(pause, min(error.retry_after, LONGEST_PAUSE)))
+    raise AssertionError
+
+
+def _asked_once(session: Any, method: str, url: str, asked: str, **options: Any) -> bytes:
+    try:
+        answer = session.request(method, url, timeout=SECONDS, **options)
+        if answer.status_code >= 300:
+            raise _Refusal(answer)
+    except Exception as error:
+        raise translated(error, asked) from error
+    return bytes(answer.content)
+
+
+def _session() -> Any:
+    if os.environ.get("STORAGE_EMULATOR_HOST"):
+        import requests
+
+        return requests.Session()
+    import google.auth
+    from google.auth.transport.requests import AuthorizedSession
+
+    logging.getLogger("google.auth._default").setLevel(logging.ERROR)  # what it warns of is in the error too
+    credentials, _ = google.auth.default(scopes=[_SCOPE])
+    return AuthorizedSession(credentials)

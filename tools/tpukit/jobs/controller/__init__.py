@@ -1,0 +1,1 @@
+"""The jobs controller: observe, decide (pure), act, and the driver that connects them."""

@@ -1,0 +1,61 @@
+"""What was decided of a job, done in its place, and what its record says where that cannot be done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from msgspec.structs import replace
+
+from tpukit.core.errors import Invalid, TpukitError
+from tpukit.jobs import history
+from tpukit.jobs.controller.decide import Act
+from tpukit.jobs.reasons import Reason, State, message
+from tpukit.jobs.records import Job, Outcome
+from tpukit.places.base import FollowUp, Handle, Place
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """An act with what belongs to it."""
+
+    act: Act
+    grace: float
+    follow_up: FollowUp | None = None
+
+
+def act(place: Place, handle: Handle, order: Order) -> Callable[[Job], Job] | None:
+    """Do it, and return what the record learns from it. Doing it twice does it once."""
+    if order.act is Act.SUBMIT:
+        learned = place.submit(handle)
+        return partial(_with_learned, handle.attempt.number, learned) if learned else None
+    if order.follow_up is not None:
+        place.follow_up(handle, order.follow_up)
+    else:
+        place.stop(handle, order.grace)
+    return None
+
+
+def _with_learned(number: int, learned: Mapping[str, Any], job: Job) -> Job:
+    """Return the record with what its place needs to recognise the attempt, unless the attempt is over."""
+    attempt = job.attempt
+    if attempt is None or attempt.number != number or attempt.state.ended:
+        return job
+    attempt = replace(attempt, learned=history.learned(attempt.learned, learned))
+    return replace(job, attempts=(*job.attempts[:-1], attempt))
+
+
+def failed(job: Job, order: Order, error: TpukitError, now: float) -> Job | None:
+    """A job that can never start as it is ends with the reason, and makes room for the next. None: it is tried again.
+
+    Some of it may have started: the record ends when nothing of it runs.
+    """
+    attempt = job.attempt
+    if order.act is not Act.SUBMIT or not isinstance(error, Invalid) or attempt is None:
+        return None
+    said = f"{message(Reason.CANNOT_START)}: {error}"
+    ended = replace(attempt, state=State.FAILED, reason=Reason.CANNOT_START, detail=str(error), ended=now, started=0.0)
+    outcome = Outcome(State.FAILED, Reason.CANNOT_START, said)
+    return replace(job, attempts=(*job.attempts[:-1], ended), outcome=outcome, message=said)

@@ -1,0 +1,251 @@
+"""What will run: names, counts, command, environment and budgets, settled once before anything is sent.
+
+A Plan is plain data and stays the truth. Places act on it, the store keeps it, and nothing is ever parsed back out of
+a manifest that was rendered from it.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import secrets
+from collections.abc import Container, Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, TypeVar
+
+from tpukit.catalogue import Slice
+from tpukit.core.errors import Conflict
+from tpukit.jobs.spec import JobSpec, Settings
+
+T = TypeVar("T")
+
+SLICE_JOB = "slice"
+"""Name of the replicated job that trains: its replica i is slice i."""
+UPLOADER_JOB = "tensorboard"
+"""Name of the replicated job that uploads TensorBoard data."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The user's code as it was when the job was sent."""
+
+    digest: str
+    commit: str  # commit id of the checkout it came from; "" outside git
+    dirty: bool  # the folder held changes that the commit does not
+
+    def __str__(self) -> str:
+        state = " with uncommitted changes" if self.dirty else ""
+        return f"{self.digest[:12]} (commit {self.commit[:10]}{state})" if self.commit else self.digest[:12]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterName:
+    """A cluster by its kubeconfig context and the server that the context led to when the job was sent, and by what it
+    is known by everywhere: from inside it and on other machines it has other addresses and names."""
+
+    context: str
+    server: str
+    uid: str = ""  # of the namespace kube-system; empty for those who may not see it
+
+
+@dataclass(frozen=True, slots=True)
+class VmTarget:
+    """Where a job on TPU VMs runs."""
+
+    project: str
+    zone: str
+    user: str  # whose login its hosts know: another driver logs in as the same, with a key of its own
+    nodes: tuple[str, ...] = ()  # TPU VMs that the person named, slice by slice; empty: the job makes its own
+    disk: str = ""  # a share of a file server, such as 10.0.0.2:/share, that is mounted before the program starts
+    mount: str = ""  # where
+    os_login: bool = False  # hosts know keys by OS Login, not by metadata
+    ids: tuple[str, ...] = ()  # of the named TPU VMs and their queued resources, as they were when the job was sent
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    id: str
+    place: str
+    spec: JobSpec
+    settings: Settings
+    slice: Slice
+    snapshot: Snapshot | None = None
+    cluster: ClusterName | None = None  # of a place that is one
+    machine: str = ""  # of a place that is this machine
+    vms: VmTarget | None = None  # of a place with TPU VMs
+    log_stage: bool = False  # the program is told the stage as config.stage
+    resume: bool = False  # it may start from what another job left in its workdir
+    owner: str = ""  # who sent it; empty before it is sent
+    sent: float = 0.0  # when, in seconds since the epoch
+
+    @property
+    def team(self) -> str:
+        """A team is a namespace with a LocalQueue of the same name."""
+        return self.spec.team or self.settings.team
+
+    @property
+    def hosts(self) -> int:
+        return self.spec.slices * self.slice.hosts
+
+    @property
+    def host_names(self) -> list[str]:
+        """Slice by slice."""
+        return [
+            host_name(self.id, slice_index, host_index)
+            for slice_index in range(self.spec.slices)
+            for host_index in range(self.slice.hosts)
+        ]
+
+    @property
+    def chips(self) -> int:
+        return self.spec.slices * self.slice.chips
+
+    @property
+    def subdomain(self) -> str:
+        """Name of the headless service that gives hosts their DNS names.
+
+        JobSet's default, the JobSet's own name, would appear twice in the coordinator's address, and that address is
+        a label value: 63 characters at most.
+        """
+        return "t" + hashlib.sha256(self.id.encode()).hexdigest()[:12]
+
+    @property
+    def coordinator(self) -> str:
+        return f"{host_name(self.id, 0, 0)}.{self.subdomain}"
+
+    @property
+    def workdir(self) -> str:
+        """Checkpoints, metrics and TensorBoard of this job. Empty when neither the job nor the settings name one: a
+        place with a disk of its own then gives it a folder."""
+        if self.spec.workdir:
+            return self.spec.workdir
+        return f"{self.settings.artifacts}/runs/{self.id}" if self.settings.artifacts else ""
+
+    @property
+    def image(self) -> str:
+        """Of the job, or the one that the settings name for all; empty where neither does."""
+        return self.spec.image or self.settings.image or ""
+
+    def workdir_of(self, origin: int) -> str:
+        """Of attempts that go back to attempt `origin`: in a folder of its own, a rerun finds no checkpoint."""
+        return self.workdir if origin == 0 or not self.workdir else f"{self.workdir}/rerun-{origin}"
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """The user's command with `config` as flags behind it."""
+        return (*self.spec.command, *config_flags(self.spec.config))
+
+    def command_of(self, stage: int) -> tuple[str, ...]:
+        """Of an attempt, for places that start each by itself."""
+        return (*self.command, f"--config.stage={stage}") if self.log_stage else self.command
+
+    def to_json(self) -> dict[str, Any]:
+        snapshot, cluster, vms = self.snapshot, self.cluster, self.vms
+        return {
+            "id": self.id,
+            "place": self.place,
+            "spec": self.spec.to_json(),
+            "settings": self.settings.to_json(),
+            "slice": asdict(self.slice),
+            "snapshot": snapshot and asdict(snapshot),
+            "cluster": cluster and asdict(cluster),
+            "machine": self.machine,
+            **({"vms": asdict(vms)} if vms else {}),
+            **({"log_stage": True} if self.log_stage else {}),
+            **({"resume": True} if self.resume else {}),
+            **({"owner": self.owner, "sent": self.sent} if self.owner else {}),
+            **({"stall_given": True} if "stall" in self.spec.max.given else {}),
+        }
+
+    @staticmethod
+    def from_json(doc: Mapping[str, Any]) -> Plan:
+        """What was settled stays settled: neither today's checks nor today's catalogue read it differently."""
+        try:
+            spec = JobSpec.stored(doc["spec"])
+            if not doc.get("stall_given"):  # the stored spec holds defaults too
+                spec = spec.replace(max=spec.max.written(spec.max.given - {"stall"}))
+            return Plan(
+                id=doc["id"],
+                place=doc["place"],
+                spec=spec,
+                settings=Settings.stored(doc["settings"]),
+                slice=_known(Slice, doc["slice"]) if doc.get("slice") else spec.slice,
+                snapshot=_known(Snapshot, doc["snapshot"]) if doc.get("snapshot") else None,
+                cluster=_known(ClusterName, doc["cluster"]) if doc.get("cluster") else None,
+                machine=doc.get("machine", ""),
+                vms=_known(VmTarget, doc["vms"]) if doc.get("vms") else None,
+                log_stage=bool(doc.get("log_stage")),
+                resume=bool(doc.get("resume")),
+                owner=str(doc.get("owner") or ""),
+                sent=float(doc.get("sent") or 0.0),
+            )
+        except (KeyError, TypeError, AttributeError) as error:
+            hint = "it may come from a newer tpukit: upgrade, or close the job with `tpu job forget`"
+            raise Conflict(f"the stored plan cannot be read: {error!r}", hint=hint) from error
+
+
+def make(
+    spec: JobSpec,
+    settings: Settings,
+    place: str,
+    *,
+    snapshot: Snapshot | None = None,
+    cluster: ClusterName | None = None,
+    machine: str = "",
+    taken: Container[str] = (),
+    resume: bool = False,
+) -> Plan:
+    """The plan for sending `spec` to `place`. Its id is a stand-in, the first free one for this spec: what is sent gets
+    one of its own (`with_fresh_id`)."""
+    nonce = 0
+    while (job_id := _id(spec, nonce)) in taken:
+        nonce += 1
+    return Plan(job_id, place, spec, settings, spec.slice, snapshot, cluster, machine, resume=resume)
+
+
+def with_fresh_id(plan: Plan, taken: Container[str]) -> Plan:
+    """Return the plan with an id of this submission alone: whoever sends the same file elsewhere gets another one."""
+    while (job_id := f"{plan.spec.name}-{_letters(secrets.token_bytes(8))}") in taken:
+        continue
+    return replace(plan, id=job_id)
+
+
+def _known(kind: type[T], document: Mapping[str, Any]) -> T:
+    """Of a stored dataclass what this version knows; lists become the tuples that they were."""
+    names = {one.name for one in fields(kind)}  # type: ignore[arg-type]
+    values = {name: tuple(value) if isinstance(value, list) else value for name, value in document.items()}
+    return kind(**{name: value for name, value in values.items() if name in names})
+
+
+def _id(spec: JobSpec, nonce: int) -> str:
+    """Derived from the spec, so that `render` shows the same each time."""
+    return f"{spec.name}-{_letters(hashlib.sha256(f'{spec.digest}/{nonce}'.encode()).digest())}"
+
+
+def _letters(data: bytes) -> str:
+    return base64.b32encode(data).decode().lower()[:5]
+
+
+def host_name(job_id: str, slice_index: int, host_index: int) -> str:
+    """A host's name, as JobSet names the pods of an indexed Job."""
+    return f"{job_id}-{SLICE_JOB}-{slice_index}-{host_index}"
+
+
+def config_flags(config: Mapping[str, Any], prefix: str = "config") -> list[str]:
+    """`{training: {learning_rate: 0.1}}` as `--config.training.learning_rate=0.1`, in the order written."""
+    flags: list[str] = []
+    for key, value in config.items():
+        name = f"{prefix}.{key}"
+        if isinstance(value, Mapping):
+            flags += config_flags(value, name)
+        else:
+            flags.append(f"--{name}={_flag_value(value)}")
+    return flags
+
+
+def _flag_value(value: Any) -> str:
+    if value is None or isinstance(value, bool):
+        return str(value).lower() if value is not None else "none"
+    if isinstance(value, (list, tuple)):
+        return ",".join(_flag_value(item) for item in value)
+    return str(value)

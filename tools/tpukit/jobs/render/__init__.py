@@ -1,0 +1,89 @@
+"""Documents for Kubernetes: what a plan becomes on GKE, and the queues that its jobs wait in.
+
+The text is exactly what would be sent, and nothing is ever read back out of it. The API server's dry run has the last
+word on whether a cluster takes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tpukit.catalogue import Slice
+from tpukit.jobs.plan import Plan
+from tpukit.jobs.render import jobset, template
+from tpukit.jobs.render.jobset import Attempt
+from tpukit.jobs.render.pool_kinds import PoolKind
+
+if TYPE_CHECKING:
+    from tpukit.jobs.render import kueue
+
+__all__ = ["PoolKind", "account_file", "cluster_queue", "documents", "queue_files", "queues", "team", "text"]
+
+
+def text(plan: Plan, attempt: Attempt = jobset.FIRST, code_parts: int | None = None) -> str:
+    """The YAML of a plan: the JobSet of this attempt, with its code in so many parts (one, where that is not known)."""
+    jobset.check(plan)
+    parts = int(plan.spec.code is not None) if code_parts is None else code_parts
+    context = {
+        "job": jobset.job(plan, attempt),
+        "host": jobset.host(plan, attempt, parts),
+        "uploader": jobset.uploader(plan, attempt),
+    }
+    return template.fill("jobset", "jobset", **context)
+
+
+def documents(plan: Plan, attempt: Attempt = jobset.FIRST, code_parts: int | None = None) -> list[dict[str, Any]]:
+    """The same, parsed."""
+    return template.parse(text(plan, attempt, code_parts))
+
+
+def queue_files(
+    quotas: Mapping[PoolKind, int] | Mapping[Slice, int],
+    teams: Sequence[str],
+    *,
+    cpus: int,
+    memory_gb: int,
+    queued: bool = False,
+) -> dict[str, str]:
+    """The files of a kustomization, by name: queues over so many slices of each kind, so many CPUs and so much memory
+    of the CPU pool, shared by these teams. A shape alone is on-demand. `queued`: flex-start slices come by queued
+    provisioning."""
+    from tpukit.jobs.render import kueue
+
+    kinds = {PoolKind(kind) if isinstance(kind, Slice) else kind: count for kind, count in quotas.items()}
+    context = kueue.queues(kinds, teams, cpus=cpus, memory_gb=memory_gb, queued=queued)
+    return {f"{name}.yaml": template.fill("kueue", name, queues=context, queue=context.common) for name in kueue.FILES}
+
+
+def account_file(namespace: str, account: str, email: str = "") -> str:
+    """The service account that the pods of a namespace run as, and the Google account that they act as."""
+    from tpukit.jobs.render import kueue
+
+    team = kueue.Team(namespace, kueue.COMMON, made_with_cluster=True, account=account, email=email)
+    return template.fill("kueue", "account", team=team)
+
+
+def queues(
+    quotas: Mapping[PoolKind, int] | Mapping[Slice, int],
+    teams: Sequence[str],
+    *,
+    cpus: int,
+    memory_gb: int,
+    queued: bool = False,
+) -> list[dict[str, Any]]:
+    """The documents in them, in the order in which a cluster takes them."""
+    files = queue_files(quotas, teams, cpus=cpus, memory_gb=memory_gb, queued=queued)
+    return [document for text in files.values() for document in template.parse(text)]
+
+
+def cluster_queue(queue: kueue.ClusterQueue) -> dict[str, Any]:
+    """One ClusterQueue: the common one, or a team's own."""
+    return template.parse(template.fill("kueue", "cluster-queue", queue=queue))[0]
+
+
+def team(team: kueue.Team) -> list[dict[str, Any]]:
+    """All of a team but its ClusterQueue, behind what the teams have in common."""
+    names = ("members", *(("pods",) if team.access != "restricted" else ()), "team")
+    texts = (template.fill("kueue", name, team=team) for name in names)
+    return [document for text in texts for document in template.parse(text)]

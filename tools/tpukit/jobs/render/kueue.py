@@ -1,0 +1,202 @@
+"""The values that the Kueue templates take: how much of what there is to hand out, and to whom."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tpukit.catalogue import Slice
+from tpukit.core.errors import Invalid
+from tpukit.core.quantities import quantity
+from tpukit.jobs.render import machine_share
+from tpukit.jobs.render.node_labels import CPU_POOL
+from tpukit.jobs.render.pool_kinds import PoolKind
+
+FILES = ("flavors", "cluster-queue", "local_queue", "priorities")
+"""Templates, in the order in which a cluster takes what they make."""
+COMMON = "tpu"
+"""Name of the ClusterQueue that teams without a quota share, and of the cohort in which all lend to each other."""
+CPU_FLAVOR = "cpu"
+FLEX_START = "flex-start"
+"""Name of the AdmissionCheck of queued provisioning too."""
+TOTAL = "tpukit.dev/total"
+"""Annotation of the common queue: how much there is of everything. What teams have of their own is taken from it."""
+GIVEN = "tpukit.dev/given"
+"""Annotation of a team's queue: the slices that it was given, and may borrow. It has less where there is less."""
+TEAM = "tpukit.dev/team"
+"""Label of all that belongs to a team."""
+MADE_WITH = "tpukit.dev/made-with"
+"""Annotation of a team's namespace that came with the cluster: not for `tpu team remove`."""
+EGRESS = "tpukit.dev/egress"
+"""Annotation of a team's namespace: the networks that its pods may reach, where not all."""
+ACCESS = "tpukit.dev/access"
+"""Label of a team's namespace: how far its pods may go to open their chips, where that is not `restricted`."""
+ALLOW_ROOT = "tpukit.dev/allow-root"
+MEMBER = "tpukit-member"
+"""Name of the roles of a team's members, and of what binds them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flavor:
+    """One kind of pool."""
+
+    name: str
+    labels: tuple[tuple[str, str], ...]
+    taints: tuple[tuple[str, str], ...] = ()  # key and value; who does not tolerate them gets nothing of it
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """How much of one flavor a queue has to hand out."""
+
+    flavor: str
+    chips: int
+    cpus: int
+    memory_gb: int
+    borrow: int | None = None  # chips that it may borrow; None: all that the others leave
+    check: str = ""  # the AdmissionCheck that its jobs have to pass; "": none
+
+    @property
+    def amounts(self) -> dict[str, str]:
+        return {
+            "google.com/tpu": quantity(self.chips),
+            "cpu": quantity(self.cpus),
+            "memory": quantity(self.memory_gb * 10**9),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterQueue:
+    name: str
+    cohort: str
+    quotas: tuple[Quota, ...]
+    labels: tuple[tuple[str, str], ...] = ()
+    annotations: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def checks(self) -> dict[str, list[str]]:
+        """Flavors by the check that their jobs have to pass."""
+        found: dict[str, list[str]] = {}
+        for quota in self.quotas:
+            if quota.check:
+                found.setdefault(quota.check, []).append(quota.flavor)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """Somebody, as roles are bound to them."""
+
+    kind: str  # User, Group, ServiceAccount
+    name: str
+    namespace: str = ""  # of a ServiceAccount
+
+
+@dataclass(frozen=True, slots=True)
+class Team:
+    name: str
+    queue: str  # the ClusterQueue that its jobs go to
+    made_with_cluster: bool
+    account: str = ""  # Kubernetes service account of its pods; "": made elsewhere
+    email: str = ""  # the Google account that those act as
+    members: tuple[Subject, ...] = ()
+    allow_root: bool = False  # whether its programs may run as root
+    egress: tuple[str, ...] = ()  # networks that its pods may reach; none: all
+    access: str = "restricted"  # what its pods may do to open their chips: restricted, tpu or privileged
+
+
+@dataclass(frozen=True, slots=True)
+class Priority:
+    name: str
+    value: int
+    description: str
+
+
+@dataclass(frozen=True, slots=True)
+class Queues:
+    flavors: tuple[Flavor, ...]
+    common: ClusterQueue
+    teams: tuple[Team, ...]
+    priorities: tuple[Priority, ...]
+
+
+PRIORITIES = (
+    Priority("low", -1000, "Runs when nobody else wants the slices, and gives them back."),
+    Priority("medium", 0, "What a job has that names no priority."),
+    Priority("high", 1000, "Goes first, and takes the slices of lower jobs. They resume later."),
+)
+
+
+def queues(
+    quotas: Mapping[PoolKind, int],
+    teams: Sequence[str],
+    *,
+    cpus: int,
+    memory_gb: int,
+    queued: bool = False,
+) -> Queues:
+    """One ClusterQueue over so many slices of each kind and so much of the CPU pool; a LocalQueue for each team.
+
+    `queued`: flex-start slices come by queued provisioning, which Kueue asks for before it lets a job start.
+    """
+    absent = next((kind.shape for kind in quotas if kind.shape.machine_type is None), None)
+    if absent:
+        raise Invalid(f"GKE has no {absent.name}", hint="name a newer one, such as v4-8")
+    pools: dict[str, list[tuple[PoolKind, int]]] = {}
+    for kind, count in quotas.items():
+        pools.setdefault(kind.flavor, []).append((kind, count))
+    flavors = [Flavor(name, tuple(of[0][0].labels.items()), of[0][0].taints) for name, of in pools.items()]
+    total = [
+        _quota(name, [(kind.shape, count) for kind, count in of], of[0][0].capacity if queued else "")
+        for name, of in pools.items()
+    ]
+    total.append(Quota(CPU_FLAVOR, chips=0, cpus=cpus, memory_gb=memory_gb))
+    return Queues(
+        (*flavors, Flavor(CPU_FLAVOR, (CPU_POOL,))),
+        common_queue(total, total),
+        tuple(Team(name, COMMON, made_with_cluster=True) for name in teams),
+        PRIORITIES,
+    )
+
+
+def remaining(total: Sequence[Quota], given: Sequence[Quota]) -> list[Quota]:
+    """What is left of the total; nothing of a flavor of which more was given than there is."""
+    left = []
+    for quota in total:
+        gone = [one for one in given if one.flavor == quota.flavor]
+        left.append(
+            Quota(
+                quota.flavor,
+                max(0, quota.chips - sum(one.chips for one in gone)),
+                max(0, quota.cpus - sum(one.cpus for one in gone)),
+                max(0, quota.memory_gb - sum(one.memory_gb for one in gone)),
+                check=quota.check,
+            )
+        )
+    return left
+
+
+def common_queue(quotas: Sequence[Quota], total: Sequence[Quota]) -> ClusterQueue:
+    """The queue of those without a quota: it has what is left of the total."""
+    there = {quota.flavor: quota.amounts | ({"check": quota.check} if quota.check else {}) for quota in total}
+    return ClusterQueue(COMMON, COMMON, tuple(quotas), annotations=((TOTAL, json.dumps(there)),))
+
+
+def team_queue(
+    team: str, quotas: Sequence[Quota], given: Mapping[str, int], borrow: Mapping[str, int] | None
+) -> ClusterQueue:
+    labels = ("app.kubernetes.io/managed-by", "tpukit"), (TEAM, team)
+    noted = json.dumps({"quota": dict(given), "borrow": None if borrow is None else dict(borrow)})
+    return ClusterQueue(team, COMMON, tuple(quotas), labels, ((GIVEN, noted),))
+
+
+def _quota(name: str, held: Sequence[tuple[Slice, int]], capacity: str) -> Quota:
+    machines = [(*machine_share.machine(shape), count * shape.hosts) for shape, count in held]
+    return Quota(
+        name,
+        chips=sum(count * shape.chips for shape, count in held),
+        cpus=sum(vcpus * number for vcpus, _, number in machines),
+        memory_gb=sum(memory_gb * number for _, memory_gb, number in machines),
+        check=FLEX_START if capacity == FLEX_START else "",
+    )

@@ -1,0 +1,214 @@
+"""What people see of jobs: tables, JSON and the live screen, all made from records and from what places observe.
+
+Nothing here raises because of what is in a record: it may come from another version, or hold what a program said.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from tpukit.jobs import history
+from tpukit.jobs.reasons import Budget
+from tpukit.jobs.records import Job
+from tpukit.jobs.rules import SAY_PROGRESS
+from tpukit.kernel.store import Event
+from tpukit.places.base import HostView
+
+LONGEST_SECONDS = 1e10
+"""Three centuries: a difference of two times that is more is no duration, one of the times was none."""
+UNSEEN_SECONDS = 300.0
+"""Time to its first step before a program is reported to show none: compiling takes minutes."""
+_LARGEST = 2**63
+"""Numbers beyond it are not shown: no step count is one, and not every reader of JSON takes them."""
+
+
+def duration(seconds: float) -> str:
+    """`3s`, `12m 5s`, `4h 0m`: two units at most. `-` for what is no duration."""
+    if not 0 <= seconds < LONGEST_SECONDS:
+        return "-"
+    total = int(seconds)
+    for unit, size, below in (("d", 86400, 3600), ("h", 3600, 60), ("m", 60, 1)):
+        if total >= size:
+            smaller = {"d": "h", "h": "m", "m": "s"}[unit]
+            return f"{total // size}{unit} {total % size // below}{smaller}"
+    return f"{total}s"
+
+
+def elapsed(start: float, end: float) -> str:
+    """From one time to another; `-` where the first is not known, or not before the second."""
+    return duration(end - start) if start > 0 else "-"
+
+
+def clock_time(at: float) -> str:
+    moment = _moment(at)
+    return moment.astimezone().strftime("%Y-%m-%d %H:%M:%S") if moment else "-"
+
+
+def iso(at: float) -> str | None:
+    moment = _moment(at)
+    return moment.isoformat(timespec="milliseconds") if moment else None
+
+
+def count(number: int) -> str:
+    """A number of steps: all its digits, as long as a person would read them."""
+    if abs(number) < 10**12:
+        return str(number)
+    return f"{number:.2e}" if abs(number) < _LARGEST else "?"
+
+
+def measure(number: float, digits: int) -> str:
+    """A measured number with so many digits behind the point; a very large or small one by its magnitude."""
+    size = abs(number)
+    return f"{number:.{digits}f}" if size == 0 or 10**-digits <= size < 1e6 else f"{number:.2e}"
+
+
+def shape(job: Job) -> str:
+    """`2 × v4-16`, as the user wrote it; `?` for what a record of another version says in a way that is not known."""
+    name, slices = tpu(job) or "?", slice_count(job)
+    if slices is None:
+        return f"? × {name}"
+    return name if slices == 1 else f"{slices} × {name}"
+
+
+def tpu(job: Job) -> str | None:
+    """The slice as the user wrote it; None where a record of another version says it in a way that is not known."""
+    said = _spec(job).get("tpu")
+    if isinstance(said, dict):
+        said = said.get("type") or " ".join(str(said[key]) for key in ("generation", "topology") if said.get(key))
+    return said if isinstance(said, str) and said else None
+
+
+def slice_count(job: Job) -> int | None:
+    slices = _spec(job).get("slices", 1)
+    known = isinstance(slices, int) and not isinstance(slices, bool) and 0 < slices < _LARGEST
+    return slices if known else None
+
+
+def no_jobs(*, filtered: bool, active: bool = False) -> str:
+    """What an empty list says: that no job was ever sent is something else than that none is like this."""
+    if active:
+        return "no active jobs; `tpu job list` shows those that ended"
+    return "no such jobs; `tpu job list` shows all" if filtered else "no jobs yet; `tpu run FILE` sends one"
+
+
+def restarts(job: Job) -> str:
+    """`1 of 3 used; not charged: 2 preempted, 1 evicted`; empty where there was none."""
+    last = job.attempt
+    past = history.fold(job.folded, job.attempts[:-1])
+    if not past.reasons or (last is not None and last.asked):
+        return ""
+    used = history.restarts(past)
+    limits = _spec(job).get("max")
+    allowed = limits.get("restarts", 0) if isinstance(limits, dict) else 0
+    allowed = allowed if isinstance(allowed, int) and abs(allowed) < _LARGEST else "?"
+    free = {reason: count for reason, count in past.reasons.items() if history.budget_of(reason) is Budget.HARDWARE}
+    listed = ", ".join(f"{count} {reason}" for reason, count in free.items())
+    return f"{used} of {allowed} used" + (f"; not charged: {listed}" if free else "")
+
+
+def unseen(hosts: Sequence[HostView], started: float, until: float) -> str:
+    """Return a sentence about a program that has run for a while, shows no step and has not announced any; else empty.
+
+    A job that hangs cannot be told from it, nor can a step be waited for.
+    """
+    if not hosts or not started or until - started < UNSEEN_SECONDS:
+        return ""
+    if any(host.step is not None or host.early for host in hosts):
+        return ""
+    return f"no step of it can be seen, so a hang is not noticed: {SAY_PROGRESS}"
+
+
+def progress(hosts: Sequence[HostView]) -> str:
+    """`step 40 of 1000 (4 %), about 12m 5s left`, by the host that is furthest behind; empty where none says how many
+    steps it is going to make."""
+    known = [host for host in hosts if host.step is not None and host.total and host.step <= host.total]
+    if not known:
+        return ""
+    last = min(known, key=lambda host: (host.step or 0) / (host.total or 1))
+    step, total = last.step or 0, last.total or 1
+    rates = [host.steps_per_s for host in known if host.steps_per_s and math.isfinite(host.steps_per_s)]
+    running = any(host.state == "running" for host in known)
+    left = f", about {duration((total - step) / min(rates))} left" if rates and min(rates) > 0 and running else ""
+    return f"step {count(step)} of {count(total)} ({100 * step // total} %){left if step < total else ''}"
+
+
+def job_json(job: Job) -> dict[str, Any]:
+    """A job as `--json` prints it: times in ISO 8601, the plan left out."""
+    attempts = [
+        {
+            "number": attempt.number,
+            "stage": attempt.stage,
+            "state": attempt.state,
+            "reason": attempt.reason,
+            "host": attempt.host or None,
+            "detail": attempt.detail or None,
+            "saved_step": _saved(attempt.saved),
+            "last_step": _saved(attempt.step),
+            "warning": attempt.warning or None,
+            "started": iso(attempt.started),
+            "ended": iso(attempt.ended),
+        }
+        for attempt in job.attempts
+    ]
+    return {
+        "id": job.id,
+        "state": job.state,
+        "reason": job.reason,
+        "message": job.message or None,
+        "place": job.place,
+        "team": job.team,
+        "owner": job.owner,
+        "tpu": tpu(job),
+        "slices": slice_count(job),
+        "tags": list(job.tags),
+        "created": iso(job.created),
+        "ended": iso(job.ended),
+        "attempts": attempts,
+        **({"earlier_attempts": job.folded.count} if job.folded else {}),
+    }
+
+
+def host_json(host: HostView) -> dict[str, Any]:
+    return {
+        "name": host.name,
+        "slice": host.slice,
+        "state": host.state,
+        "pid": host.pid or None,
+        "node": host.node or None,
+        "exit_code": host.code,
+        "step": host.step if host.step is None or abs(host.step) < _LARGEST else None,
+        "loss": _finite(host.loss),
+        "steps_per_s": _finite(host.steps_per_s),
+        "saved_step": _saved(host.saved),
+        "total_steps": host.total,
+    }
+
+
+def event_json(event: Event) -> dict[str, Any]:
+    return {"at": iso(event.at), "text": event.text}
+
+
+def _spec(job: Job) -> dict[str, Any]:
+    """The spec in a job's plan, as it was stored; empty where there is none."""
+    spec = job.plan.get("spec")
+    return spec if isinstance(spec, dict) else {}
+
+
+def _moment(at: float) -> datetime | None:
+    """None for 0, which stands for never, and for what no calendar has."""
+    try:
+        return datetime.fromtimestamp(at, UTC) if at > 0 else None
+    except (OverflowError, ValueError, OSError):
+        return None
+
+
+def _saved(step: int) -> int | None:
+    return step if 0 <= step < _LARGEST else None
+
+
+def _finite(number: float | None) -> float | None:
+    """JSON has no NaN and no infinity."""
+    return number if number is not None and math.isfinite(number) else None

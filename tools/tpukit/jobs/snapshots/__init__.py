@@ -1,0 +1,211 @@
+"""The user's code, frozen: a snapshot named by its content, with the commit it came from.
+
+.gitignore is honoured, in a git checkout and outside one. A snapshot is named by the hash of the very bytes that were
+copied, and never written again. What cannot be staged is said at once, before anything is stored.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeVar
+
+from tpukit.core.errors import Denied, Invalid, NotFound, Problem, TpukitError
+from tpukit.core.quantities import counted
+from tpukit.jobs.plan import Snapshot
+from tpukit.jobs.snapshots import code_files, copying, git
+from tpukit.jobs.snapshots.code_files import Listing, shown
+
+T = TypeVar("T")
+
+MOST_BYTES = 256 << 20
+MOST_PROBLEMS = 20
+"""That are worth reading at once."""
+TRIES = 5
+"""How often a folder is read again whose files come and go meanwhile."""
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    """What a snapshot of a folder would hold, as it is now."""
+
+    digest: str  # empty where there are problems
+    commit: str
+    dirty: bool
+    names: tuple[str, ...]
+    bytes: int
+    problems: tuple[Problem, ...]
+
+    @property
+    def snapshot(self) -> Snapshot:
+        return Snapshot(self.digest, self.commit, self.dirty)
+
+
+def inspect(folder: Path, own: Sequence[Path] = ()) -> Inspection:
+    """Read the code as `snapshot` would, and store nothing. What is wrong with it is in the answer; NotFound is raised.
+
+    `own` are tpukit's data and state folders, which are never code.
+    """
+    try:
+        return _settled(folder, lambda: _inspect(folder, own))
+    except Invalid as error:
+        return Inspection("", "", False, (), 0, error.problems)
+
+
+def snapshot(folder: Path, shelf: Path, own: Sequence[Path] = ()) -> Snapshot:
+    """Copy `folder` onto `shelf` unless the same content is there already. `own` as for inspect; the folder that the
+    shelf lies in is one of them."""
+    digest = _settled(folder, lambda: _store(folder, shelf, (shelf.parent, *own)))
+    return Snapshot(digest, *git.commit(folder))
+
+
+def require(shelf: Path, digest: str) -> Path:
+    """Where a snapshot lies. Invalid when it is gone. It counts as used now, so that it is not cleaned away next."""
+    path = shelf / digest
+    try:
+        os.utime(path)
+    except FileNotFoundError as error:
+        raise Invalid(
+            f"code: the staged code {digest[:12]} is no longer in {shelf}",
+            hint="`tpu run FILE` stages it again and sends another job; or copy the folder back from the machine "
+            "that sent this one",
+        ) from error
+    except OSError:
+        pass  # somebody else's, or on a read-only disk: it is there, and that was the question
+    return path
+
+
+def unpack(shelf: Path, digest: str, target: Path) -> None:
+    """A copy of a snapshot that a job may write into. Doing it twice does it once; a half is never seen at `target`."""
+    if target.exists():
+        return
+    source = require(shelf, digest)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    new = Path(tempfile.mkdtemp(prefix=".code-", dir=target.parent))
+    try:
+        shutil.copytree(source, new, symlinks=True, dirs_exist_ok=True)
+        _move(new, target)
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+
+
+def verify(shelf: Path, digest: str) -> bool:
+    """Whether a snapshot still has the content that it is named by."""
+    path = shelf / digest
+    names = sorted(one.relative_to(path).as_posix() for one in path.rglob("*") if one.is_symlink() or not one.is_dir())
+    try:
+        again = copying.read(path, names)
+    except copying.Vanished:
+        return False
+    return path.is_dir() and not again.problems and again.digest == digest
+
+
+def _settled(folder: Path, attempt: Callable[[], T]) -> T:
+    """The answer for a folder that held still for long enough."""
+    if not folder.is_dir():
+        raise NotFound(f"code: there is no folder {folder}", hint="`code` is relative to the job file")
+    for _ in range(TRIES):
+        try:
+            return attempt()
+        except copying.Vanished as error:
+            last = str(error)
+    raise Invalid(
+        f"code: files in {folder} come and go while they are staged, such as {shown(last)}",
+        hint="wait for what writes there, or put it into .gitignore",
+    )
+
+
+def _seen(folder: Path, own: Sequence[Path]) -> tuple[Listing, copying.Read]:
+    """What there is, with every problem of it."""
+    listed = code_files.files(folder, own)
+    too_large = _too_large(folder, listed)  # so large that reading all of it would take long
+    read = copying.read(folder, () if too_large else listed.names)
+    problems = sorted([*listed.problems, *too_large, *read.problems], key=str)
+    rest = len(problems) - MOST_PROBLEMS
+    more = [Problem("", f"code: and {counted(rest, 'more problem')}")] if rest > 0 else []
+    return listed, replace(read, problems=(*problems[:MOST_PROBLEMS], *more))
+
+
+def _inspect(folder: Path, own: Sequence[Path]) -> Inspection:
+    listed, read = _seen(folder, own)
+    digest = "" if read.problems else read.digest
+    return Inspection(digest, *git.commit(folder), tuple(listed.names), read.bytes, read.problems)
+
+
+def _store(folder: Path, shelf: Path, own: Sequence[Path]) -> str:
+    # Read first: what is wrong with files is said before anything is stored, and what is there need not be copied.
+    listed, read = _seen(folder, own)
+    _refuse(read.problems)
+    # Stored code can be damaged: a machine that lost power leaves empty files, and the first versions of this module
+    # could store an edit under the hash of what had been there before it.
+    if verify(shelf, read.digest):
+        require(shelf, read.digest)
+        return read.digest
+    new: Path | None = None
+    try:
+        shelf.mkdir(parents=True, exist_ok=True, mode=0o700)
+        new = Path(tempfile.mkdtemp(prefix=".new-", dir=shelf))
+        copied = copying.read(folder, listed.names, new)
+        _refuse(copied.problems)
+        _refuse(_too_much(folder, copied.bytes, ()))
+        if (shelf / copied.digest).is_dir() and not verify(shelf, copied.digest):
+            damaged = new.with_name(f"{new.name}-damaged")
+            (shelf / copied.digest).rename(damaged)
+            shutil.rmtree(damaged, ignore_errors=True)
+        _move(new, shelf / copied.digest)
+        return copied.digest
+    except OSError as error:
+        raise _cannot_store(shelf, error) from error
+    finally:
+        if new is not None:
+            shutil.rmtree(new, ignore_errors=True)
+
+
+def _refuse(problems: Sequence[Problem]) -> None:
+    if problems:
+        raise Invalid(problems)
+
+
+def _too_large(folder: Path, listed: Listing) -> list[Problem]:
+    sizes = {}
+    for name in listed.names:
+        try:
+            sizes[name] = (folder / name).lstat().st_size
+        except OSError as error:
+            if isinstance(error, (FileNotFoundError, NotADirectoryError)):
+                raise copying.Vanished(name) from error
+            sizes[name] = 0  # said when it is read
+    return _too_much(folder, sum(sizes.values()), sorted(sizes, key=lambda name: -sizes[name])[:3])
+
+
+def _too_much(folder: Path, total: int, largest: Sequence[str]) -> list[Problem]:
+    if total <= MOST_BYTES:
+        return []
+    what = f"code: {folder} holds {total >> 20} MiB, more than the {MOST_BYTES >> 20} MiB that are staged"
+    named = f"; the largest files are {', '.join(map(shown, largest))}" if largest else ""
+    return [Problem("", what, f"put data elsewhere or into .gitignore{named}")]
+
+
+def _cannot_store(shelf: Path, error: OSError) -> TpukitError:
+    if error.errno in _FULL:
+        return Invalid(
+            f"code: the disk of {shelf} is full",
+            hint="`tpu clean` removes what old jobs left there; or point $TPUKIT_HOME at another disk",
+        )
+    hint = "point $TPUKIT_HOME at a folder that you may write to"
+    return Denied(f"code cannot be staged in {shelf}: {error.strerror or error}", hint=hint)
+
+
+def _move(new: Path, target: Path) -> None:
+    try:
+        new.rename(target)
+    except OSError:
+        if not target.exists():
+            raise
+        shutil.rmtree(new, ignore_errors=True)  # another process was faster with the same content

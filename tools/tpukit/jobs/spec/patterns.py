@@ -1,0 +1,80 @@
+"""Patterns that people write to read lines of programs: ones that say something, and that end.
+
+Python's `re` cannot be interrupted, and a pattern such as `(a+)+b` takes longer than anybody waits on a line of thirty
+letters. So a repeat of a repeat is refused, and what is left is measured on lines made to be slow.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from tpukit.jobs.spec.forms import refuse
+
+EXAMPLE = r"'it=(?P<step>\d+) L=(?P<loss>\S+)'"
+GROUPS = ("step", "loss", "saved", "total")
+LINE = 400
+"""Characters of a line that are given to such a pattern."""
+_SECONDS = 0.2
+"""Of a processor, for the slowest line."""
+_LONG = 8
+"""A repeat of fewer than this is as good as written out."""
+_PIECES = ("0", " ", "a", "_", "=", ":", "0 ", "a ", "a=0 ", "step 0 ", "step=0 loss=0 ")
+
+
+def check(pattern: str) -> str:
+    """The pattern, where it can be used to read progress."""
+    try:
+        compiled = re.compile(pattern)
+        tree = re._parser.parse(pattern)  # type: ignore[attr-defined]  # what re itself compiles from
+    except (re.error, RecursionError, OverflowError) as error:
+        refuse(f"it is not a pattern: {error}", f"write a Python regular expression: {EXAMPLE}")
+    names = set(compiled.groupindex)
+    if unknown := sorted(names - set(GROUPS)):
+        refuse(f"there is no group {unknown[0]!r}", f"name groups step, loss, saved or total: {EXAMPLE}")
+    if not names & {"step", "saved"}:
+        refuse("it has no group that says a step", f"name one step or saved: {EXAMPLE}")
+    if compiled.search("") is not None:
+        refuse("it fits every line", f"write what stands before the numbers: {EXAMPLE}")
+    if _nested(tree, inside=False):
+        refuse(
+            "a repeat is repeated in it, or a choice is: such a pattern can take unlimited time",
+            r"write one repeat, such as \S+ or [^,]* in place of (\S+ )* or (a|b)*",
+        )
+    if _slow(compiled):
+        refuse("it takes too long on some lines", r"use \S+ or [^,]* in place of .* where you can")
+    return pattern
+
+
+def _nested(tree: Iterable[Any], *, inside: bool) -> bool:
+    """Whether something of unknown length, or a choice, is repeated often."""
+    for name, value in tree:
+        kind = str(name)
+        if kind.endswith("_REPEAT"):
+            least, most, body = value
+            often = int(most) - int(least) > _LONG or int(most) > 10 * _LONG
+            if (inside and int(most) != int(least)) or _nested(body, inside=inside or often):
+                return True
+        elif kind == "BRANCH":
+            if inside or any(_nested(one, inside=inside) for one in value[1]):
+                return True
+        elif kind in ("SUBPATTERN", "ATOMIC_GROUP", "ASSERT", "ASSERT_NOT", "GROUPREF_EXISTS"):
+            parts = value[1:] if kind == "GROUPREF_EXISTS" else [value if kind == "ATOMIC_GROUP" else value[-1]]
+            if any(_nested(part, inside=inside) for part in parts if part is not None):
+                return True
+    return False
+
+
+def _slow(compiled: re.Pattern[str]) -> bool:
+    """Measured as processor time of this thread, on lines that grow little by little: none takes long by itself."""
+    for piece in _PIECES:
+        length = 8
+        while length < LINE:
+            length = min(LINE, length + length // 4)
+            start = time.thread_time()
+            compiled.search((piece * length)[: length - 1] + "\x00")
+            if time.thread_time() - start > _SECONDS * min(1.0, 8 * length / LINE):
+                return True
+    return False

@@ -1,0 +1,144 @@
+"""Rounds, for ever. No error ends them: those of one key are the kernel's affair, those of the store are waited out."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Protocol
+
+from tpukit.core.clock import Clock
+from tpukit.core.errors import TpukitError
+
+LONGEST_WAIT = 30.0
+"""Between two tries while the store is away."""
+LATE_SECONDS = 60.0
+"""A loop that has not come round for so long hangs."""
+HANGING_SECONDS = 120.0
+"""Calls have timeouts below this; only uploads and a host's setup command take longer."""
+log = logging.getLogger("tpukit.kernel")
+
+
+class Works(Protocol):
+    def alive(self) -> bool: ...
+
+    def hanging(self, seconds: float) -> Mapping[str, float]: ...
+
+
+class Loop:
+    """`run` is called once, in any thread; everything else may be called from anywhere."""
+
+    def __init__(
+        self,
+        round: Callable[[], int],  # noqa: A002
+        clock: Clock,
+        tick: Callable[[], float],
+        say: Callable[[str], None],
+        *,
+        store: str,
+        meanwhile: str = "",
+        passed: Callable[[], None] = lambda: None,
+        failed: Callable[[], None] = lambda: None,
+        kernel: Works | None = None,
+    ) -> None:
+        """`tick`: seconds between two rounds. `store`: its name in messages; `meanwhile`: what goes on while it is
+        unreachable. `passed` and `failed` are called after each round. `kernel`: what the rounds drive."""
+        self._kernel = kernel
+        self._once, self._clock, self._tick, self._say = round, clock, tick, say
+        self._store, self._meanwhile = store, meanwhile
+        self._passed, self._failed = passed, failed
+        self._stop, self._wake = threading.Event(), threading.Event()
+        self._beat = clock.monotonic()
+        self._finished = 0.0  # when a round last went through
+        self._away = ""
+        self._failures = 0
+
+    def run(self, *, until_idle: bool = False) -> None:
+        """Until it is stopped; or until a round says that nothing is left."""
+        try:
+            while not self._stop.is_set():
+                if not self.round() and until_idle:
+                    return
+                self._pause()
+        finally:
+            self._stop.set()
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._wake.set()
+
+    def wake(self) -> None:
+        """A hint that something changed: it shortens the wait."""
+        self._wake.set()
+
+    def alive(self) -> bool:
+        """Whether rounds start and finish. An unreachable store is no reason for a restart."""
+        if self._kernel is not None and not self._kernel.alive():
+            return False
+        return self._clock.monotonic() - self._beat < LATE_SECONDS + self._tick() + LONGEST_WAIT
+
+    def hanging(self) -> Mapping[str, float]:
+        """Return the calls that have not returned, with the seconds since."""
+        return self._kernel.hanging(HANGING_SECONDS) if self._kernel is not None else {}
+
+    def ready(self) -> bool:
+        """Whether the store answers and a round went through lately."""
+        finished = self._finished
+        return not self._away and finished > 0 and self._clock.monotonic() - finished < LATE_SECONDS + self._tick()
+
+    def beside(self, name: str, work: Callable[[], None], seconds: float) -> threading.Event:
+        """Do it again and again beside the rounds; what comes back is set when it was done once."""
+        once = threading.Event()
+
+        def repeat() -> None:
+            while True:
+                with suppress(Exception):
+                    self._try(name, work)
+                once.set()
+                if self._stop.wait(seconds):
+                    return
+
+        threading.Thread(target=repeat, name=name, daemon=True).start()
+        return once
+
+    def round(self) -> int:
+        """One round; how much is left. An unknown number counts as one."""
+        self._beat = self._clock.monotonic()
+        try:
+            left = self._once()
+        except Exception as error:
+            self._trouble(error)
+            return 1
+        self._finished = self._clock.monotonic()
+        self._passed()
+        if self._away:
+            self._say(f"{self._store} is back")
+        self._away, self._failures = "", 0
+        return left
+
+    def _trouble(self, error: Exception) -> None:
+        self._failures += 1
+        self._failed()
+        if not isinstance(error, TpukitError):
+            log.error("a round failed", exc_info=error)
+        if not self._away:
+            self._say(f"{error or type(error).__name__}\n  {self._meanwhile}tried again until it goes through")
+        self._away = str(error) or type(error).__name__
+
+    def _pause(self) -> None:
+        """A hint shortens the wait to no less than half: what we write ourselves is one too."""
+        tick = self._tick()
+        if self._failures:
+            self._stop.wait(min(LONGEST_WAIT, tick * 2.0 ** min(self._failures, 10)))
+        elif not self._stop.wait(min(tick / 2, 1.0)):
+            self._wake.wait(max(tick / 2, tick - 1.0))
+        self._wake.clear()
+
+    def _try(self, name: str, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except TpukitError as error:
+            self._say(f"{name}: {error}")
+        except Exception:
+            log.exception("%s failed", name)

@@ -1,0 +1,150 @@
+"""Making, deleting and restarting TPU VMs that people share. Each can be cut off anywhere and called again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Protocol
+
+from tpukit.core.clock import Clock
+from tpukit.core.errors import Conflict, NoCapacity, NotFound, NotYet, TpukitError
+from tpukit.google.tpu_vm import Node, Queued, Request, TpuVms
+from tpukit.sharing.inventory import READY, Vm
+
+POLL_SECONDS = 2.0
+LABEL = "tpukit-shared"
+"""Of TPU VMs that were made for people, and that no sweep of jobs touches."""
+_ON_THE_WAY = ("CREATING", "STARTING", "RESTARTING", "REPAIRING", "REIMAGING", "")
+_ENDED = ("PREEMPTED", "TERMINATED")
+_WAITS = ("CREATING", "ACCEPTED", "WAITING_FOR_RESOURCES", "PROVISIONING", "")
+
+
+class Cloud(TpuVms, Protocol):
+    def stop(self, zone: str, name: str, expected: str) -> None:
+        """Conflict where Google does not stop it: slices of several hosts."""
+
+    def start(self, zone: str, name: str, expected: str) -> None: ...
+
+
+def list_zones(cloud: TpuVms, zones: list[str]) -> dict[str, list[Node]]:
+    """One call for each zone, all at once. The first error is raised."""
+    with ThreadPoolExecutor(max(1, min(8, len(zones)))) as pool:
+        return dict(zip(zones, map(list, pool.map(cloud.nodes, zones)), strict=True))
+
+
+def apply(
+    cloud: TpuVms,
+    vm: Vm,
+    *,
+    runtime: str,
+    metadata: Mapping[str, str],
+    queued: bool = True,
+    external_ips: bool = True,
+    labels: Mapping[str, str] | None = None,
+) -> bool:
+    """Ask for it, unless it is there or on its way; whether it was asked for. Conflict where what is left of an
+    earlier one is in the way."""
+    node, request = _there(cloud, vm)
+    if node is not None and node.state in (READY, *_ON_THE_WAY):
+        return False
+    if node is None and request is not None and request.state in _WAITS:
+        return False
+    if node is not None or request is not None:
+        state = node.state if node else request.state if request else ""
+        raise Conflict(f"{vm.name} is {state}", hint=f"`tpu vm reapply {vm.name}` deletes and recreates it")
+    wanted = Request(
+        vm.name,
+        (vm.name,),
+        accelerator=vm.type,
+        runtime=runtime,
+        spot=vm.spot,
+        labels={LABEL: "true", **(labels or {})},
+        metadata=metadata,
+        external_ips=external_ips,
+    )
+    with suppress(Conflict):  # the answer to an earlier request was lost
+        if queued:
+            cloud.request(vm.zone, wanted)
+        else:
+            cloud.create(vm.zone, wanted)
+    return True
+
+
+def delete(cloud: TpuVms, vm: Vm) -> bool:
+    """Ask for its end; whether there was anything."""
+    node, request = _there(cloud, vm)
+    with suppress(NotFound):
+        if request is not None and request.state != "DELETING":
+            cloud.delete_queued(vm.zone, request.name, request.id)
+        elif request is None and node is not None and node.state != "DELETING":
+            cloud.delete_node(vm.zone, vm.name, node.id)
+    return node is not None or request is not None
+
+
+def restart(cloud: Cloud, vm: Vm, clock: Clock, seconds: float) -> None:
+    """Off and on again. Its hosts may have other addresses then."""
+    node, _ = _there(cloud, vm)
+    if node is None:
+        raise NotFound(f"there is no TPU VM {vm.name} in {vm.zone}", hint=f"`tpu vm apply {vm.name}` creates it")
+    if len(node.hosts) > 1:  # https://cloud.google.com/tpu/docs/managing-tpus-tpu-vm
+        hint = f"`tpu vm reapply {vm.name}` deletes and recreates it"
+        raise Conflict(f"{vm.name} has {len(node.hosts)} hosts, and Google stops only TPUs of one host", hint=hint)
+    if node.state == READY:
+        cloud.stop(vm.zone, vm.name, node.id)
+    wait(clock, seconds, lambda: state(cloud, vm) == "STOPPED", f"stopping {vm.name}")
+    cloud.start(vm.zone, vm.name, node.id)
+    wait(clock, seconds, lambda: state(cloud, vm) == READY, f"starting {vm.name}")
+
+
+def ready(cloud: TpuVms, vm: Vm) -> bool:
+    """Whether it can be used. NoCapacity or Conflict where it never will without being asked for again."""
+    node, request = _there(cloud, vm)
+    if node is not None and node.state == READY:
+        return True
+    if request is not None and request.state == "FAILED":
+        raise NoCapacity(
+            f"{vm.name} was refused: {request.error or 'no reason given'}",
+            hint="try later, or create one in another zone",
+        )
+    if request is not None and request.state in ("SUSPENDING", "SUSPENDED"):
+        raise Conflict(f"{vm.name} was preempted", hint=f"`tpu vm reapply {vm.name}` recreates it")
+    if node is not None and node.state in _ENDED:  # of itself it never comes back
+        raise Conflict(f"{vm.name} is {node.state}", hint=f"`tpu vm reapply {vm.name}` recreates it")
+    if node is None and request is None:
+        raise NotFound(f"{vm.name} does not exist", hint=f"`tpu vm apply {vm.name}` creates it")
+    return False
+
+
+def gone(cloud: TpuVms, vm: Vm) -> bool:
+    return _there(cloud, vm) == (None, None)
+
+
+def state(cloud: TpuVms, vm: Vm) -> str:
+    """As Google says; of one that waits in its queue, what that says."""
+    node, request = _there(cloud, vm)
+    if node is not None:
+        return node.state or "UNKNOWN"
+    return f"queued: {request.state}" if request is not None else "NOT_FOUND"
+
+
+def wait(clock: Clock, seconds: float, done: Callable[[], bool], what: str) -> None:
+    until = clock.monotonic() + seconds
+    while not done():
+        if clock.monotonic() >= until:
+            raise NotYet(
+                f"{what} takes longer than {seconds:.0f} s", hint="the request stays; run the command again later"
+            )
+        clock.sleep(POLL_SECONDS)
+
+
+def _there(cloud: TpuVms, vm: Vm) -> tuple[Node | None, Queued | None]:
+    node = next((one for one in cloud.nodes(vm.zone) if one.name == vm.name), None)
+    name = node.queued if node is not None and node.queued else vm.name
+    try:
+        requests = cloud.queued(vm.zone)
+    except TpukitError:
+        if node is None:
+            raise
+        requests = ()  # who may not see the queue may still see the machine
+    return node, next((one for one in requests if name == one.name or vm.name in one.nodes), None)
