@@ -88,7 +88,7 @@ class World:
         compute = f"compute/v1/projects/{PROJECT}"
         if not self.cloud.state.get("network", f"projects/{PROJECT}/global/networks/net"):
             self.ask("POST", f"{compute}/global/networks", {"name": "net", "autoCreateSubnetworks": False})
-        number = len(self.cloud.state.all("subnetwork"))
+        number = sum(not name.endswith("/default") for name in self.cloud.state.all("subnetwork"))
         self.ask(
             "POST",
             f"{compute}/regions/{region}/subnetworks",
@@ -111,6 +111,7 @@ class World:
             "network": f"projects/{PROJECT}/global/networks/net",
             "subnetwork": f"projects/{PROJECT}/regions/{region}/subnetworks/subnet",
             "ipAllocationPolicy": {"useIpAliases": True, "clusterSecondaryRangeName": "pods"},
+            "releaseChannel": {"channel": "UNSPECIFIED"},  # pools are made without auto-upgrade
         }
         self.ask("POST", clusters, {"cluster": wanted})
         self.cloud.clock.sleep(1000)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.waiting import until
 from tpukit.core.clock import SystemClock
 from tpukit.drill import parts, saves
 from tpukit.drill.following import Following
@@ -170,10 +171,7 @@ def test_damage_hits_data_and_never_a_marker(tmp_path, process):
     made, folder, look = strike(tmp_path, process, When.SAVED, Damage.TRUNCATE)
     (folder / "host-0").write_bytes(b"x")  # a shard of this step may be smaller than the marker
     (folder / "COMMITTED").write_text("yes")
-    for _ in range(100):
-        look()
-        if made.struck:
-            break
+    assert until(lambda: look() or made.struck)
     assert made.damaged == "checkpoints/50/host-0"
 
 

@@ -74,6 +74,7 @@ class Week:
         monkeypatch.setattr(secrets, "token_bytes", random.Random(seed).randbytes)  # ids of jobs come from the seed too
         monkeypatch.setattr(context, "CLOCK", self.clock)
         monkeypatch.setattr(context, "store", lambda: self.store)
+        monkeypatch.setattr(context, "sender", lambda: "this-store")
         mine = {"tpu-vm": self.place("data", lambda _: "")}
         monkeypatch.setattr(context, "places", lambda: mine)
         monkeypatch.setattr(vms, "cloud", lambda: self.cloud)

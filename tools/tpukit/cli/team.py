@@ -75,7 +75,7 @@ def command(context: click.Context) -> None:
 @click.option(
     "--access",
     type=click.Choice(["restricted", "tpu", "privileged"]),
-    help="What its pods may do to open their chips: nothing; run as root and lock memory; or, as a last resort, all.",
+    help="Rights of its pods to open chips: none; root and locked memory; or, as a last resort, all.",
 )
 @click.option(
     "--egress",

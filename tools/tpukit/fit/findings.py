@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tpukit.core.quantities import counted
 from tpukit.fit import memory
 from tpukit.fit.memory import Memory
 
@@ -188,7 +189,8 @@ def _of_traffic(step: Mapping[str, Any], slices: int) -> Iterator[Finding]:
     if often:
         one = often[0]
         size = f"{one['bytes'] / 2**20:,.1f} MiB a chip"
-        text = f"a collective crosses slices {one['count']:.0f} times a step: {one['kind']} {one['op']}, {size}"
+        times = counted(round(one["count"]), "time")
+        text = f"a collective crosses slices {times} a step: {one['kind']} {one['op']}, {size}"
         hint = (
             "split over slices only the batch: put the data axis outermost in the mesh, and model axes inside a slice"
         )

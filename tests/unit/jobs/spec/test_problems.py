@@ -200,7 +200,11 @@ BAD_LINES = [
     # keys
     ("slcies: 2", "there is no key 'slcies'", "write slices"),
     ("lr: 0.1", "there is no key 'lr'", "put it under config: write config: {lr: …}"),
-    ("<<: {a: b}", "there is no key '<<'", "write " + ", ".join(list(JobSpec.fields)[:-1]) + " or root"),
+    (
+        "<<: {a: b}",
+        "there is no key '<<'",
+        "write " + ", ".join(list(JobSpec.fields)[:-1]) + " or " + list(JobSpec.fields)[-1],
+    ),
 ]
 
 

@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 from tpukit.core.clock import ManualClock
 from tpukit.places.base import Known
-from tpukit.places.local import LocalPlace
+from tpukit.places.local.place import LocalPlace
 from tpukit.places.suspects import MINIMUM_AGE
 
 root, touched = sys.argv[1], []

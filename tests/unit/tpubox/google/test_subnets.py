@@ -98,7 +98,7 @@ def test_subnet_in_a_region_without_tpus_is_made_and_listed_with_all_others(worl
     world.network()
     world.ask("POST", f"{COMPUTE}/regions/europe-west6/subnetworks", subnet())
     items = world.ask("GET", f"{COMPUTE}/aggregated/subnetworks")["items"]
-    assert [one["name"] for one in items["regions/europe-west6"]["subnetworks"]] == ["new"]
+    assert [one["name"] for one in items["regions/europe-west6"]["subnetworks"]] == ["default", "new"]
 
 
 def test_subnet_patched_without_a_fingerprint_is_refused(world):

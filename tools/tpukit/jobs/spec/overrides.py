@@ -9,7 +9,7 @@ from tpukit.jobs.spec import located_yaml, program_config
 from tpukit.jobs.spec.located_yaml import Node
 from tpukit.jobs.spec.words import brief
 
-TEXT = frozenset({"name", "code", "image", "team", "priority", "workdir", "progress"})
+TEXT = frozenset({"name", "code", "image", "team", "priority", "workdir", "progress", "fit"})
 """Fields that are always text, so that `--set name=007` needs no quotes. So are all values of `env`."""
 
 
