@@ -152,7 +152,8 @@ def pool(cluster_doc: Doc, body: Doc, capacity: str) -> Doc:
     return {
         "initialNodeCount": 0,
         "locations": cluster_doc["locations"],
-        "management": dict(_MANAGED),
+        # A field left out of settings that were sent is 0 or false, as clients leave out such values.
+        "management": {} if body.get("management") else dict(_MANAGED),
         "maxPodsConstraint": {"maxPodsPerNode": str(pods)},
         "networkConfig": {
             "podIpv4CidrBlock": cluster_doc["clusterIpv4Cidr"],
@@ -160,7 +161,7 @@ def pool(cluster_doc: Doc, body: Doc, capacity: str) -> Doc:
             "subnetwork": cluster_doc["networkConfig"]["subnetwork"],
         },
         "podIpv4CidrSize": ipaddress.IPV4LENGTH - (2 * pods - 1).bit_length(),
-        "upgradeSettings": {"maxSurge": 1, "strategy": "SURGE"},
+        "upgradeSettings": {"strategy": "SURGE", **({} if body.get("upgradeSettings") else {"maxSurge": 1})},
         "config": config,
     }
 
