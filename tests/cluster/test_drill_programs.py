@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import groupby, islice
 
 import pytest
 
@@ -11,8 +12,10 @@ from support.drill_corpus import AT_ONCE, Outcome, Program, drill, table
 
 SEED = 1
 """One of the three of `make bench ONLY=drill`."""
-PROGRAMS = table()
-CAUSES_LEAST = 40
+OF_A_KIND = 5
+PROGRAMS = [one for _, each in groupby(table(), key=lambda one: one.kind) for one in islice(each, OF_A_KIND)]
+"""The first of each kind; `make bench ONLY=drill` has all."""
+SILENT_MOST = 4
 
 
 @pytest.fixture(scope="module")
@@ -33,4 +36,4 @@ def test_drill_program_gets_its_verdict_and_no_wrong_cause(outcomes: dict[str, F
 
 def test_drill_names_the_causes_of_most_programs(outcomes: dict[str, Future[Outcome]]):
     silent = [name for name, future in outcomes.items() if not future.result().cause_right]
-    assert len(outcomes) - len(silent) >= CAUSES_LEAST, silent
+    assert len(silent) <= SILENT_MOST, silent
