@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tpubox.google.compute import stock_and_quota
 from tpubox.google.compute.stock_and_quota import Holding
-from tpubox.google.gke import pool_checks
+from tpubox.google.gke import defaults, pool_checks
 from tpubox.google.gke import versions as gke_versions
 from tpubox.google.gke.container import POOL, admit, api, find_cluster_of_pools, find_pool, pool_of, scope
 from tpubox.google.gke.pool_nodes import described
@@ -113,6 +113,9 @@ def _update_pool(cloud: Cloud, call: Call) -> Started:
             config["resourceLabels"] = value.get("labels", {})
         elif field == "diskSizeGb":
             config[field] = int(value)
+        elif field == "bootDisk":
+            config |= {"diskType": value.get("diskType", config["diskType"])}
+            config |= {"diskSizeGb": int(value.get("sizeGb", config["diskSizeGb"]))}
         elif field in _OF_CONFIG:
             config[field] = value
         elif field in _OF_POOL:
@@ -121,7 +124,7 @@ def _update_pool(cloud: Cloud, call: Call) -> Started:
             pool = {**pool, "version": gke_versions.for_nodes(cluster, value)}
         elif field not in _NAMING:
             raise EMULATOR.refused(501, f"The emulator cannot change {field} of a node pool.")
-    changed = {**pool, "config": config}
+    changed = {**pool, "config": {**config, "bootDisk": defaults.boot_disk(config)}}
     pool_checks.check(cloud, cluster, changed)
     return cloud.change(api, "UPDATE_NODE_POOL", scope(call), full, store="pool", after=changed)
 
