@@ -152,8 +152,8 @@ def left_behind(record: Job) -> str:
     """Return a sentence about what may be left of a job.
 
     Raises:
-        Conflict: Its place reports that something runs or is held, or another process drives it and may start an attempt,
-            or its place cannot be seen from here.
+        Conflict: Its place reports that something runs or is held, or another process drives it and may start an
+            attempt, or its place cannot be seen from here.
     """
     from tpukit.cli import context
     from tpukit.core.errors import Conflict, TpukitError
