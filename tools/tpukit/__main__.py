@@ -1,4 +1,4 @@
-"""`python -m tpukit`, and where the command `tpu` begins: before anything that takes time to load."""
+"""Entry point of `python -m tpukit` and of the command `tpu`."""
 
 import os
 import signal
@@ -12,7 +12,7 @@ def _leave(_number: int, _frame: object) -> None:
     os._exit(130)
 
 
-# While Python still loads things, Ctrl-C would end in a traceback.
+# Handle Ctrl-C before the slow imports: it would end in a traceback.
 if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
     signal.signal(signal.SIGINT, _leave)
 

@@ -1,13 +1,11 @@
-"""Every TPU slice Google rents, by name or by shape: what a user writes once and nobody counts by hand.
+"""Catalogue of every TPU slice that Google rents, by name or by shape.
 
-Loads one JSON file on first use and nothing else. Two spellings of a name are one slice (v5litepod-16 and v5e-16,
-tpu7x-128 and v7x-128), in any case. A name or shape that is not in the catalogue is refused with the nearest that
-are, never rounded: some tables elsewhere count chips where Google's names count TensorCores, so that their v4-4 is
-v4-8 here.
+Loads one JSON file on first use and nothing else. Both spellings of a name mean one slice (v5litepod-16 and v5e-16,
+tpu7x-128 and v7x-128), in any case. A name or shape that is not in the catalogue is refused with the nearest valid
+ones, never rounded. Some tables elsewhere count chips where Google's names count TensorCores: their v4-4 is v4-8 here.
 
-Eight chips of v5e or v6e (2x4) come as one host with 8 chips or as two hosts with 4, under one name. The single host
-is the default, as it is for GKE's own autoscaler; name the machine type (ct5lp-hightpu-4t, ct6e-standard-4t) to get
-the two.
+Eight chips of v5e or v6e (2x4) come as one host with 8 chips or as two hosts with 4, under one name. The default is the
+single host, as in GKE's own autoscaler. Pass the machine type (ct5lp-hightpu-4t, ct6e-standard-4t) to get two.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ __all__ = ["Slice", "find", "find_shape", "matching", "nearest", "slices"]
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """A slice shape: chips wired together, and the hosts they sit in."""
+    """A slice shape: interconnected chips and their hosts."""
 
     generation: str  # v2 v3 v4 v5e v5p v6e tpu7x
     name: str  # accelerator name: v4-32, v5litepod-16, tpu7x-128
@@ -46,7 +44,7 @@ class Slice:
     hbm_gbps: float  # per chip
     host_vcpus: int | None
     host_memory_gb: int | None
-    zones: tuple[str, ...]  # known to have some: a hint, not a promise
+    zones: tuple[str, ...]  # zones known to have this slice: a hint, not a guarantee
 
     @property
     def devices_per_host(self) -> int:
@@ -59,7 +57,7 @@ class Slice:
 
 @cache
 def slices() -> tuple[Slice, ...]:
-    """All slices, by generation and size; where one name has two, the default comes first."""
+    """Return all slices, by generation and size. Where one name has two, the default comes first."""
     document = json.loads(Path(__file__).with_name("tpus.json").read_bytes())
     figures = document["generations"]
     return tuple(
@@ -69,7 +67,7 @@ def slices() -> tuple[Slice, ...]:
 
 
 def find(name: str, *, machine_type: str | None = None) -> Slice:
-    """The slice of this name, in either spelling and any case."""
+    """Return the slice with this name, in either spelling and any case."""
     found = _by_name().get(name.strip().lower())
     if not found:
         raise Invalid(f"there is no TPU named {_shown(name)}", hint=_name_hint(name))
@@ -77,7 +75,7 @@ def find(name: str, *, machine_type: str | None = None) -> Slice:
 
 
 def find_shape(generation: str, topology: str, *, machine_type: str | None = None) -> Slice:
-    """The slice of this generation and topology."""
+    """Return the slice of this generation and topology."""
     proper = _generations().get(generation.strip().lower())
     if proper is None:
         known = list(dict.fromkeys(s.generation for s in slices()))
@@ -91,7 +89,10 @@ def find_shape(generation: str, topology: str, *, machine_type: str | None = Non
 
 
 def matching(filter: str) -> list[Slice]:  # noqa: A002
-    """The slices that have this text as a name, generation, topology, machine type or zone; failing that, in one."""
+    """Return the slices that have this text as a name, generation, topology, machine type or zone.
+
+    If there are none, return the slices that contain it in one of these.
+    """
     text = filter.strip().lower()
     facets = {s: _facets(s) for s in slices()}
     whole = [s for s, values in facets.items() if text in values]
@@ -99,7 +100,7 @@ def matching(filter: str) -> list[Slice]:  # noqa: A002
 
 
 def nearest(name: str) -> list[str]:
-    """Right names near a wrong one: the sizes on either side of it, else names that look like it."""
+    """Return valid names near an invalid one: the sizes on either side of it, else names that look like it."""
     import difflib  # 3 ms that only a wrong name costs
 
     prefix, number = _split(name)
@@ -122,7 +123,7 @@ def _by_name() -> Mapping[str, list[Slice]]:
 
 @cache
 def _prefixes() -> Mapping[str, Mapping[int, Slice]]:
-    """Sizes by what stands before the dash, in every spelling."""
+    """Map each prefix, in every spelling, to its slices by size."""
     prefixes: dict[str, dict[int, Slice]] = {}
     for name, (first, *_) in _by_name().items():
         prefix, _, size = name.rpartition("-")
@@ -132,7 +133,7 @@ def _prefixes() -> Mapping[str, Mapping[int, Slice]]:
 
 @cache
 def _generations() -> Mapping[str, str]:
-    """Generation by every spelling of it."""
+    """Map each spelling of a generation to the generation."""
     return {prefix: next(iter(sizes.values())).generation for prefix, sizes in _prefixes().items()}
 
 
@@ -162,7 +163,7 @@ def _neighbours(number: int, sizes: Iterable[int]) -> list[int]:
 
 
 def _split(name: str) -> tuple[str, int | None]:
-    """What stands before the dash, and the number after it."""
+    """Return the part before the dash, and the number after it."""
     match = re.fullmatch(r"([a-z0-9]+)[-_ ]([0-9]{1,9})", _clean(name))
     return (match[1], int(match[2])) if match else (_clean(name), None)
 

@@ -1,15 +1,15 @@
-"""What slices, CPU machines, clusters and buckets cost: list prices in USD without tax, each with its date and source.
+"""List prices of slices, CPU machines, clusters and buckets: USD without tax, each with its date and source.
 
-A price that no source states is None: never 0, never worked out from another region, size or kind of capacity. Prices
-are regional and hold for all zones of a region; that AI zones (us-central1-ai1a) cost what their region does is
-assumed, and such a price says so in its note.
+A price that no source states is None: never 0, never derived from another region, size or capacity. Prices are regional
+and hold for all zones of a region. AI zones (us-central1-ai1a) are assumed to cost what their region does, and such a
+price has a note that says so.
 
-On-demand prices stood still for half a year where they were compared. Spot prices moved between -37 % and +72 % in the
-same time: a spot price is a sample of its date. Google announced changes of the flex-start and calendar prices for
-November 2026, which are not in here. A price is no offer: ask the Cloud TPU API what a zone has.
+On-demand prices did not change over the half year in which they were compared. Spot prices changed by -37 % to +72 % in
+the same time: a spot price is a sample of its date. Google announced changes of the flex-start and calendar prices for
+November 2026, which are not included here. A price does not mean capacity: ask the Cloud TPU API what a zone has.
 
-`prices.json` is edited by hand; a row that names no region is left out of it. v2 and v3 have one price for a single
-host and another for larger slices, the other generations one for all sizes.
+`prices.json` is edited by hand. Rows of the source that name no region are left out. v2 and v3 have one price for a
+single host and another for larger slices; the other generations have one price for all sizes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["CAPACITIES", "HOURS_PER_MONTH", "Price", "bucket", "cluster_fee", "l
 
 FILE = Path(__file__).with_name("prices.json")
 
-# A reservation costs what its contract says, so no table knows it.
+# A reservation costs what its contract says, so no table has its price.
 CAPACITIES: Final = ("on-demand", "spot", "flex-start", "calendar", "committed-1y", "committed-3y", "reservation")
 HOURS_PER_MONTH: Final = 730  # as Google's own calculator counts: https://cloud.google.com/products/calculator
 _AI_ZONE_NOTE = "that an AI zone costs what its region does is assumed"
@@ -36,11 +36,11 @@ _AI_ZONE_NOTE = "that an AI zone costs what its region does is assumed"
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """An amount, and how far to trust it."""
+    """An amount with its date and source."""
 
     usd: float
     per: str  # hour, GiB-month
-    as_of: str  # the date of the source, or its year where no more is known
+    as_of: str  # date of the source, or its year if nothing more is known
     source: str  # in words
     link: str
     note: str = ""
@@ -50,10 +50,10 @@ class Price:
 
 
 def price(slice_: Slice, zone: str, capacity: str = "on-demand") -> Price | None:
-    """What the slice costs an hour in a zone; None where that is not known.
+    """Return the price of a slice per hour in a zone, or None if unknown.
 
-    Calendar mode is how future reservations for up to 90 days are had; committed prices are those of a contract for
-    one or three years.
+    Calendar mode is for future reservations of up to 90 days. Committed prices are those of a contract for one or three
+    years.
     """
     if capacity not in CAPACITIES:
         raise Invalid(f"there is no capacity {capacity!r}", hint=f"write one of {', '.join(CAPACITIES)}")
@@ -65,7 +65,7 @@ def price(slice_: Slice, zone: str, capacity: str = "on-demand") -> Price | None
 
 
 def listed(slice_: Slice, places: Iterable[str]) -> list[dict[str, Any]]:
-    """Every known price of the slice in these zones, as plain data."""
+    """Return every known price of the slice in these zones, as plain data."""
     rows = []
     for zone in places:
         for capacity in CAPACITIES:
@@ -84,7 +84,7 @@ def listed(slice_: Slice, places: Iterable[str]) -> list[dict[str, Any]]:
 
 
 def machine(machine_type: str, zone: str) -> Price | None:
-    """What a CPU machine costs an hour on demand in a zone; None where that is not known."""
+    """Return the on-demand price of a CPU machine per hour in a zone, or None if unknown."""
     for row in _document()["machine_hours"]:
         if (row["machine_type"], row["region"]) == (machine_type, _region(zone)):
             return _price(row, "hour")
@@ -92,12 +92,15 @@ def machine(machine_type: str, zone: str) -> Price | None:
 
 
 def cluster_fee() -> Price:
-    """GKE's fee for a cluster an hour, of any size. The monthly credit is for zonal and Autopilot clusters alone."""
+    """Return GKE's fee for a cluster of any size per hour.
+
+    The monthly credit covers zonal and Autopilot clusters only.
+    """
     return _price(_document()["cluster_hour"], "hour")
 
 
 def bucket(location: str) -> Price | None:
-    """What a GiB of Standard storage costs a month in a region or multi-region; None where that is not known."""
+    """Return the price of a GiB of Standard storage per month in a region or multi-region, or None if unknown."""
     for row in _document()["bucket_gib_months"]:
         if row["location"] == location.strip().lower():
             return _price(row, "GiB-month")

@@ -1,22 +1,21 @@
-"""The rules from which `tpus.json` is written, and its copy for Terraform: nobody edits those files by hand.
+"""Rules that generate `tpus.json` and its copy for Terraform. Do not edit those files by hand.
 
     python -m tpukit.catalogue.shapes --write    writes both
-    python -m tpukit.catalogue.shapes --check    exits 1 when one differs from the rules
+    python -m tpukit.catalogue.shapes --check    exits 1 if one differs from the rules
 
 A slice is a box of chips as close to a cube (or a square) as its size allows. From 64 chips on, the generations wired
 in three dimensions build it from cubes of 4x4x4 with optical switches between them, so each edge is a multiple of 4.
-Names count TensorCores in the generations that have two a chip (v4-32 has 16 chips), chips in the others.
+Names count TensorCores in the generations that have two per chip (v4-32 has 16 chips), chips in the others.
 
-Where the figures come from:
+Sources of the figures:
 - chips: the pages of each generation under https://cloud.google.com/tpu/docs/system-architecture-tpu-vm
 - machine types, labels, placement: https://cloud.google.com/kubernetes-engine/docs/concepts/plan-tpus
-- zones: https://cloud.google.com/tpu/docs/regions-zones. They are those known to have some, a hint and not a promise:
-  Google moves them, and some zones serve single customers. Ask the Cloud TPU API before relying on one. A zone that is
-  not on that page is listed when two sources that do not quote each other say that it has those TPUs (SkyPilot's
-  reading of the TPU API, https://github.com/skypilot-org/skypilot-catalog, is one); a zone that one such source alone
-  has is left out, because the API also shows what is there for single customers, and so is one whose second source is
-  a list of machine types. The page's us-central1-ai1 is us-central1-ai1a, as Google's page about AI zones and the
-  commands of GKE write it.
+- zones: https://cloud.google.com/tpu/docs/regions-zones. A hint, not a guarantee: Google moves TPUs, and some zones
+  serve single customers. Ask the Cloud TPU API before relying on one. A zone that is not on that page is listed when
+  two independent sources report those TPUs there (SkyPilot's copy of the TPU API,
+  https://github.com/skypilot-org/skypilot-catalog, is one). A zone with one such source is left out, because the API
+  also shows capacity of single customers, and so is one whose second source is a list of machine types. The page's
+  us-central1-ai1 is us-central1-ai1a, as in Google's page about AI zones and in the commands of GKE.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from tpukit.catalogue import zones
 from tpukit.core import resources
 
 FILE = Path(__file__).with_name("tpus.json")
-# A folder of Terraform files is uploaded alone, so it cannot read ours.
+# A folder of Terraform files is uploaded alone, so it cannot read our file.
 TERRAFORM_FILE = resources.folder("terraform") / "modules" / "tpu_shapes" / "tpus.json"
 
 _CUBE = 64  # chips of a 4x4x4 cube
@@ -41,7 +40,7 @@ _BELOW_A_CUBE = {1: "1x1x1", 4: "2x2x1", 8: "2x2x2", 16: "2x2x4", 32: "2x4x4"}
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """A machine with TPU chips. Without a machine type it exists only behind the Cloud TPU API, not on GKE."""
+    """A machine with TPU chips. Without a machine type it is offered by the Cloud TPU API only, not by GKE."""
 
     machine_type: str | None
     accelerator: str | None  # value of the node label cloud.google.com/gke-tpu-accelerator
@@ -55,7 +54,7 @@ class Host:
 class Generation:
     name: str
     prefix: str  # of accelerator names
-    alias: str | None  # the other prefix people use
+    alias: str | None  # the other prefix in common use
     axes: int
     cores_per_chip: int
     devices_per_chip: int  # JAX devices: v4 and v5p join both cores of a chip into one ("megacore")
@@ -69,12 +68,12 @@ class Generation:
 
 
 def _cubes(most: int) -> Iterator[int]:
-    """Chips of every slice of whole cubes up to `most` chips that keeps within the longest edge."""
+    """Yield the sizes, in chips, of slices of whole cubes up to `most` chips that respect the longest edge."""
     return (cubes * _CUBE for cubes in range(1, most // _CUBE + 1) if _box(cubes))
 
 
 def _box(cubes: int) -> tuple[int, ...]:
-    """Edges, shortest first, of the box nearest to a cube; empty when every box is too long."""
+    """Return the edges, shortest first, of the box nearest to a cube, or () if every box is too long."""
     boxes = [
         (a, b, cubes // (a * b))
         for a in range(1, cubes + 1)
@@ -174,7 +173,7 @@ GENERATIONS = (
         *("tpu7x", "tpu7x", "v7x", 3, 2, 2, 2307, 192, 7380),
         alone=(Host("tpu7x-standard-1t", "tpu7x", 1, None, None, _TPU7X_ZONES), _TPU7X_4T),
         together=_TPU7X_4T,
-        # A workload policy named by the pool, where older generations ask for compact placement in the pool itself.
+        # The pool names a workload policy; older generations set compact placement in the pool itself.
         placement="policy",
         sizes=(1, 4, 8, 16, 32, *_cubes(6144), 6912, 8192, 8960, 9216),
     ),
@@ -182,7 +181,7 @@ GENERATIONS = (
 
 
 def _hosts(generation: Generation, chips: int) -> Iterator[Host]:
-    """What a slice of so many chips can be made of; the first is the default."""
+    """Yield the hosts that can form a slice of so many chips, the default first."""
     yield from (host for host in generation.alone if host.chips == chips)
     if chips > generation.together.chips:
         yield generation.together
@@ -221,7 +220,7 @@ def _figures(generation: Generation) -> dict[str, object]:
 
 
 def document() -> str:
-    """The text of `tpus.json`: one slice a line, so that a change shows as the slices it touches."""
+    """Return the text of `tpus.json`, one slice per line so that a diff shows the slices that changed."""
     generations = (f"    {json.dumps(g.name)}: {json.dumps(_figures(g))}" for g in GENERATIONS)
     slices = (f"    {json.dumps(slice_)}" for g in GENERATIONS for slice_ in _slices(g))
     places = (

@@ -1,13 +1,13 @@
-"""The zones of regions that have TPUs, and which CPU machines each offers: what the nodes without TPUs can be.
+"""Zones of regions that have TPUs, and the CPU machine families that each offers for nodes without TPUs.
 
-A zone that is not in the table is not known here; Google may have it. A family is the first word of a machine type
-(`n2` of n2-standard-4). Only general-purpose and compute-optimised families are tracked: of the others nothing is said.
+A zone that is not in the table is unknown here, even if Google has it. A family is the first word of a machine type
+(`n2` of n2-standard-4). Only general-purpose and compute-optimised families are tracked.
 
-AI zones (us-central1-ai1a) hold accelerators and few CPU-only machines; Google advises to run what is not machine
+AI zones (us-central1-ai1a) hold accelerators and few CPU-only machines; Google advises to run everything but machine
 learning in a standard zone. Each has a parent, the standard zone with the same last letter:
 https://docs.cloud.google.com/compute/docs/regions-zones/ai-zones
 
-CPU families, unless a row says otherwise: https://github.com/skypilot-org/skypilot-catalog (GCP, 2026-08-21), which
+CPU families, unless a row has its own source: https://github.com/skypilot-org/skypilot-catalog (GCP, 2026-08-21), which
 reads Google's APIs. `python -m tpukit.catalogue.shapes --write` writes the table into `tpus.json` for Terraform.
 """
 
@@ -61,7 +61,7 @@ CPU_FAMILIES: Final[dict[str, str | None]] = {
     "us-west4-a": "c2 c2d c3 c3d c4 c4d e2 n1 n2 n2d n4 n4d t2d",
     "us-west4-b": "c2 c2d c3 c3d c4 c4d e2 n1 n2 n2d n4 n4d t2d",
 }
-"""CPU families by zone; None for AI zones, where no table has them."""
+"""CPU families by zone; None for AI zones, which the source does not cover."""
 
 _AI_ZONE = re.compile(r"(?P<region>[a-z]+-[a-z]+[0-9]+)-ai[0-9]+(?P<letter>[a-z])")
 _TRACKED = frozenset(family for row in CPU_FAMILIES.values() if row for family in row.split())
@@ -72,23 +72,23 @@ def is_ai_zone(zone: str) -> bool:
 
 
 def beside(zone: str) -> str:
-    """Where the nodes without TPUs stand when the slices are in this zone: the parent of an AI zone, else the same."""
+    """Return the zone for nodes without TPUs: the parent of an AI zone, else the same zone."""
     match = _AI_ZONE.fullmatch(zone)
     return f"{match['region']}-{match['letter']}" if match else zone
 
 
 def families(zone: str) -> tuple[str, ...]:
-    """The CPU families a zone is known to have; empty where nothing is known of it."""
+    """Return the CPU families that a zone is known to have, or () if the zone is unknown."""
     return tuple((CPU_FAMILIES.get(zone) or "").split())
 
 
 def offers(zone: str, machine_type: str) -> bool | None:
-    """Whether a zone has CPU machines of this type; None where that is not known."""
+    """Return True if a zone has CPU machines of this type, None if unknown."""
     family = machine_type.partition("-")[0]
     known = families(zone)
     return family in known if known and family in _TRACKED else None
 
 
 def offering(region: str, machine_type: str) -> tuple[str, ...]:
-    """The zones of a region that are known to have machines of this type."""
+    """Return the zones of a region that are known to have machines of this type."""
     return tuple(zone for zone in CPU_FAMILIES if zone.rpartition("-")[0] == region and offers(zone, machine_type))

@@ -1,6 +1,6 @@
 """The command `tpu`. One file per noun; a command builds a spec or a query and stops there.
 
-Commands are loaded when they are called: `tpu --help` imports click and nothing heavier.
+Commands are loaded on first use: `tpu --help` imports click and nothing heavier.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tpukit import __version__
 from tpukit.cli import spellings
 from tpukit.core.errors import TpukitError
 
-INTERRUPTED = 130  # as shells have it
+INTERRUPTED = 130  # exit code of shells
 COMMANDS = {
     "run": ("tpukit.cli.run", "Send a job and follow it."),
     "job": ("tpukit.cli.job", "Look at jobs, stop them, run them again."),
@@ -89,18 +89,18 @@ def command() -> None:
 
 
 class _ReaderLeft(Exception):
-    """In place of BrokenPipeError, which click would turn into exit code 1."""
+    """Replacement for BrokenPipeError, which click would turn into exit code 1."""
 
 
 class _Interrupted(Exception):
-    """In place of KeyboardInterrupt, which click would turn into the word Aborted!"""
+    """Replacement for KeyboardInterrupt, which click would turn into the message "Aborted!"."""
 
 
 def main() -> None:
-    """Entry point: errors become a sentence on stderr and an exit code (1 failed, 2 misused, 130 interrupted)."""
+    """Run the command, with errors as a sentence on stderr and an exit code (1 failed, 2 misused, 130 interrupted)."""
     from tpukit.cli import output
 
-    # `run` hears signals by itself, from before there is anything to leave behind.
+    # `run` handles signals itself, before it creates anything.
     if signal.getsignal(signal.SIGINT) != signal.SIG_IGN and sys.argv[1:2] != ["run"]:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
@@ -116,25 +116,25 @@ def main() -> None:
     except OSError as error:
         _complain(output.sentence(error))
         code = 1
-    # What comes now would only be heard by Python while it takes itself apart.
+    # From here on, Ctrl-C would only interrupt the shutdown of Python.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if failed := output.flush():
         _complain(output.sentence(failed))
         code = code or 1
     if code == INTERRUPTED:
-        os._exit(code)  # threads that hang in something that is away are not waited for
+        os._exit(code)  # do not wait for threads that hang in an unreachable service
     sys.exit(code)
 
 
 def _call() -> int:
     try:
-        # https://no-color.org: set to anything but nothing. Rich heeds it by itself, click does not.
+        # https://no-color.org: set to anything but the empty string. Rich honours it by itself, click does not.
         color = False if os.environ.get("NO_COLOR") else None
         words = spellings.canonical(sys.argv[1:])
         answer = command.main(words, prog_name="tpu", standalone_mode=False, color=color)
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(end.code is not None)
-    except click.Abort:  # a question that nobody answered
+    except click.Abort:  # a question without an answer
         return INTERRUPTED
     except click.ClickException as error:
         error.show()

@@ -1,4 +1,4 @@
-"""`tpu alias`: short names for settings of programs, and for TPUs."""
+"""`tpu alias`: short names for settings of programs and for TPUs."""
 
 from __future__ import annotations
 

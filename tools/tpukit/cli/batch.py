@@ -1,4 +1,4 @@
-"""Several job files sent by one command: all are checked before the first is sent, and their place is asked once."""
+"""Submission of several job files by one command: all are checked before the first is sent."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 def plans(files: Sequence[Path], sets: tuple[str, ...], place: str, tags: tuple[str, ...]) -> list[Plan]:
-    """The plans of all files, as they would be sent now.
+    """Return the plans of all files as they would be sent now.
 
     Raises:
-        Invalid: Files are wrong, or the place would refuse their jobs. Has the problems of all, each with its file.
+        Invalid: Files are invalid, or the place would refuse their jobs. Has the problems of all, each with its file.
     """
     from tpukit.cli import submission
 
@@ -39,7 +39,7 @@ def plans(files: Sequence[Path], sets: tuple[str, ...], place: str, tags: tuple[
 
 
 def send(plans: Sequence[Plan], interrupts: Interrupts) -> int:
-    """Record all jobs, print their ids, and drive them until their place has them: the exit code."""
+    """Record all jobs, print their ids, drive them until their place has accepted them, and return the exit code."""
     from tpukit.cli import context, submission, unattended
 
     sent = []
@@ -60,7 +60,7 @@ def send(plans: Sequence[Plan], interrupts: Interrupts) -> int:
 
 
 def _hand_over(job_ids: Sequence[str]) -> None:
-    """Drive the jobs until their place has all of them, where it then goes on by itself."""
+    """Drive the jobs until their place has accepted all of them and continues by itself."""
     from tpukit.cli import context
     from tpukit.cli.follow import HAND_OVER_SECONDS, TICK_SECONDS
 
@@ -83,7 +83,7 @@ def _hand_over(job_ids: Sequence[str]) -> None:
 
 
 def _is_there(job_id: str) -> bool:
-    """Whether its place has the job: the record of an attempt that was sent says where it is."""
+    """Return True if the place has the job: the record of a started attempt tells where it runs."""
     from tpukit.cli import context
 
     job = context.get(job_id)

@@ -1,4 +1,4 @@
-"""`tpu catalogue`: which slices there are, and what each is made of."""
+"""`tpu catalogue`: TPU slices and their parts."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def command(filter_: str, as_json: bool) -> None:
         return
     from rich.console import Console
 
-    # Where nobody looks at the width (a file, grep), a row stays one line.
+    # Without a terminal (a file, grep), a row stays on one line.
     console = Console() if Console().is_terminal else Console(width=200)
     console.print(_table(found, filter_))
     count = "1 slice" if len(found) == 1 else f"{len(found)} slices"
@@ -57,13 +57,13 @@ def command(filter_: str, as_json: bool) -> None:
 
 
 def _zones(slice_: catalogue.Slice, filter_: str) -> tuple[str, ...]:
-    """Where prices are asked for: the one zone, if that is what the filter names."""
+    """Return the zones to take prices from: the one zone if the filter names one."""
     zone = filter_.strip().lower()
     return (zone,) if zone in slice_.zones else slice_.zones
 
 
 def _on_demand(slice_: catalogue.Slice, filter_: str) -> str:
-    """From the cheapest zone to the dearest; a question mark where no price is known."""
+    """Return the range of prices over the zones, cheapest first, or `?` if no price is known."""
     amounts = [amount.usd for zone in _zones(slice_, filter_) if (amount := prices.price(slice_, zone))]
     return "–".join(dict.fromkeys(f"{usd:.2f}" for usd in (min(amounts), max(amounts)))) if amounts else "?"
 

@@ -1,4 +1,4 @@
-"""The question that Ctrl-C asks about a job that is followed, and the work that goes on until it is answered."""
+"""The question that Ctrl-C asks about a followed job, with background work until it is answered."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PIECE = 4096
 
 
 def chosen(typed: str) -> str:
-    """Return stop, detach or continue for a word of the question or its first letter; empty: it is neither."""
+    """Return stop, detach or continue for a word of the question or its first letter, or "" for any other text."""
     word = typed.strip().lower()
     if not word:
         return "continue"
@@ -26,7 +26,7 @@ def chosen(typed: str) -> str:
 def ask(work: Callable[[], bool], seconds: float) -> str:
     """Ask at the terminal, and return stop, detach or continue.
 
-    Until a line is typed, `work` runs every so many seconds; when it returns False there is nothing left to ask about.
+    Until a line is typed, `work` runs every `seconds`. When it returns False, the question is moot.
     """
     click.echo(f"\n{QUESTION}", nl=False, err=True)
     typed = b""
@@ -37,7 +37,7 @@ def ask(work: Callable[[], bool], seconds: float) -> str:
                 return "continue"
             continue
         read = os.read(sys.stdin.fileno(), _PIECE)
-        if not read:  # the terminal is gone
+        if not read:  # the terminal was closed
             return "detach"
         typed += read
         while b"\n" in typed:

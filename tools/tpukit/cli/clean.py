@@ -1,4 +1,4 @@
-"""`tpu clean`: make room on this machine."""
+"""`tpu clean`: free disk space on this machine."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def way_options(function: Function) -> Function:
 
 
 def completed(function: Function) -> Function:
-    """Errors of the command name command lines that can be typed as they are."""
+    """Rewrite errors of the command so that the command lines they name can be run as they are."""
 
     @wraps(function)
     def run(**words: Any) -> Any:
@@ -216,7 +216,7 @@ def destroy(yes: bool, name: str | None, **words: Any) -> None:
 
 
 def _settings_made(spec: ClusterSpec, **words: Any) -> dict[str, str]:
-    """The settings that the outputs of the cluster became, where the person's settings lead to it."""
+    """Return the settings that came from the cluster's outputs, if the user's settings point to this cluster."""
     from tpukit.cluster import outputs
     from tpukit.jobs.spec import settings
 
@@ -224,7 +224,7 @@ def _settings_made(spec: ClusterSpec, **words: Any) -> dict[str, str]:
         return {}
     try:
         return outputs.settings_from(_way(spec, _console(stderr=True), **words).outputs())
-    except TpukitError:  # an environment that was half made has no outputs
+    except TpukitError:  # an environment that was created in part has no outputs
         return {}
 
 
@@ -374,7 +374,7 @@ def _completion(
     modules: Path | None = None,
     **others: Any,
 ) -> Completion:
-    """What the person wrote about the cluster, for command lines that they may type next."""
+    """Return the user's arguments that select the cluster, for use in suggested commands."""
     from tpukit.cluster import terraform
     from tpukit.cluster.hints import Completion
     from tpukit.cluster.workspace import Workspace
@@ -385,7 +385,7 @@ def _completion(
     words += [f"--context={context}"] if context else []
     try:
         spec = _spec(file, sets, any_zone)
-    except TpukitError:  # that is the error
+    except TpukitError:  # the command reports this error itself
         return Completion(words)
     folder = Workspace.of(spec, modules or Path(), state).folder if via == "local" else None
     return Completion(words, folder, terraform.program())

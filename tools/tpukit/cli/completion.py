@@ -1,4 +1,4 @@
-"""`tpu completion`: scripts for shells, and the names of jobs that they complete."""
+"""`tpu completion`: completion scripts for shells, and completion of job ids."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ MOST = 100
 
 
 def job_ids(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Ids that begin so, of jobs of the store. A shell that completes is never told what went wrong."""
+    """Return ids of jobs in the store that start with `incomplete`. Errors are ignored during completion."""
     with suppress(Exception):
         from tpukit.cli import context
         from tpukit.jobs.records import JOBS

@@ -1,4 +1,4 @@
-"""What commands work with: the store, the places, a driver, and how they say things."""
+"""Shared objects of the commands: the store, the places, a driver, and output helpers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CLOCK = SystemClock()
 
 @cache
 def store() -> Store:
-    """One for the process: in the home that $TPUKIT_STORE or the setting `store` names, or on this machine."""
+    """Return the store of this process: $TPUKIT_STORE, the setting `store`, or a file on this machine."""
     from tpukit.jobs.spec import settings
     from tpukit.kernel.store.home import open_store
 
@@ -43,7 +43,7 @@ def places() -> Mapping[str, Place]:
 
 
 def sender() -> str:
-    """What tells this store's jobs from those of all others, in places that are shared."""
+    """Return the mark that separates this store's jobs from those of others in shared places."""
     return sender_of(store())
 
 
@@ -55,7 +55,7 @@ def sender_of(one: Store) -> str:
 
 
 def shelf() -> Path:
-    """Where snapshots of code are stored."""
+    """Return the folder for snapshots of code."""
     return paths.data() / "code"
 
 
@@ -99,7 +99,7 @@ def driver(
 
 
 def claim(job_id: str) -> None:
-    """Hold a job before other drivers can see it: they may not have its code."""
+    """Acquire the lease of a job before other drivers can see it: they may not have its code."""
     from tpukit.kernel.leases import SECONDS
 
     store().acquire(f"{JOBS.name}/{job_id}", holder(), SECONDS)
@@ -118,19 +118,19 @@ def lease(job_id: str) -> Lease | None:
 
 
 def driven_by_another(job_id: str) -> str:
-    """Return the process that drives the job, where it is not this one; empty: no other does."""
+    """Return the other process that drives the job, or "" if there is none."""
     held = lease(job_id)
     return "" if held is None or held.holder.name == holder().name else who(held.holder)
 
 
 def who(one: Holder) -> str:
-    """`ada@desk, process 4711`."""
+    """Return a holder in the form `ada@desk, process 4711`."""
     name = one.name.partition("/")[0] or one.user or "an unknown user"
     return f"{name}, process {one.pid}" if one.pid else name
 
 
 def find(name: str) -> Job:
-    """Return a job by its id, the beginning of it, a user's window (`ada:101`), or its name: then the newest."""
+    """Return a job by id, prefix of an id, window of a user (`ada:101`), or name (the newest of that name)."""
     from tpukit.cli.who import window_name
 
     if window := window_name(name):
@@ -165,7 +165,7 @@ def owner() -> str:
 
 
 def say(job_id: str, text: str) -> None:
-    with suppress(OSError):  # nobody listens any more: what goes on does not depend on it
+    with suppress(OSError):  # stderr is closed, and the work does not depend on it
         click.echo(f"{job_id}: {text}", err=True)
 
 

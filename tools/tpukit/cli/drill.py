@@ -1,4 +1,4 @@
-"""`tpu drill`: prove that a job survives what it will meet."""
+"""`tpu drill`: test that a job survives failures."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def command(
     with engine.folder(paths.data() / "drills", folder) as path:
 
         def tried(so_far: Drill) -> None:
-            with suppress(OSError):  # the report of a later loss may find room
+            with suppress(OSError):  # a later report may find space again
                 _report(so_far, html, junit)
 
         result = engine.drill(request, make_site(path), path, context.CLOCK, drill_table.say, tried)
@@ -104,8 +104,10 @@ def command(
 
 
 def _site(place: str, *, retain: bool) -> Callable[[Path], Site]:
-    """Makes the site of a drill in its folder. Losses are done to processes and files of this machine: where there are
-    none, it is refused."""
+    """Return a function that creates the drill's site in a folder.
+
+    Raise Invalid for other places: losses hit only processes and files of this machine.
+    """
     from tpukit.cli import context
 
     can = context.places()[place].capabilities
@@ -132,7 +134,7 @@ def _site(place: str, *, retain: bool) -> Callable[[Path], Site]:
 
 
 def _report(result: Drill, html: Path | None, junit: Path | None) -> None:
-    """Write the files, after each loss and at the end: a drill may be killed before its last loss."""
+    """Write the report files, after each loss and at the end: a drill may be killed before its last loss."""
     if html:
         from tpukit.cli import drill_table
         from tpukit.drill import page

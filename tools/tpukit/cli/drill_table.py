@@ -1,4 +1,4 @@
-"""What `tpu drill` shows in a terminal."""
+"""Terminal output of `tpu drill`."""
 
 from __future__ import annotations
 
@@ -19,12 +19,14 @@ if TYPE_CHECKING:
 
 
 NOT_WRAPPED = 2000
-"""Columns of output that no terminal shows."""
+"""Columns of output outside a terminal."""
 
 
 def say(progress: Progress) -> None:
-    """One line for each run as it begins and another when it is over, on stderr: the table comes when all are, and a
-    drill may be ended before that."""
+    """Print a line on stderr as each run starts and ends.
+
+    The table comes only after the last run, and a drill may be stopped before that.
+    """
     loss, result = progress.loss, progress.result
     if loss is None:
         text = "unbroken runs once more, because values differ" if progress.count else "the unbroken run"
@@ -99,7 +101,7 @@ def _table(drill: Drill) -> Table:
 
 
 def summary(drill: Drill) -> list[str]:
-    """The verdict on the program, and what its losses cost."""
+    """Return the verdict on the program, and the cost of its losses."""
     from tpukit.drill.verdicts import Word
 
     tried = len(drill.results)

@@ -44,7 +44,7 @@ def command(
     from tpukit.cli import context, fit_table, submission
 
     if tries or counts:
-        plans = _plans(file, sets, tries, counts)  # refuses a wrong name before the first compile
+        plans = _plans(file, sets, tries, counts)  # refuses an invalid name before the first compile
         reports = [of(plan, timeout=timeout, fresh=fresh) for plan in plans]
         if as_json:
             context.print_json([one.to_json() for one in reports])
@@ -64,7 +64,7 @@ def _plans(file: Path, sets: tuple[str, ...], tries: str, counts: str) -> list[P
 
     tpus = [f"tpu={name.strip()}" for name in tries.split(",") if name.strip()]
     numbers = [f"slices={number.strip()}" for number in counts.split(",") if number.strip()]
-    # An empty text stands for what the job file says.
+    # An empty text stands for the value in the job file.
     pairs = [(tpu, number) for tpu in tpus or [""] for number in numbers or [""]]
     return [submission.make_plan(file, (*sets, *filter(None, pair)), "local") for pair in pairs]
 

@@ -1,4 +1,4 @@
-"""What `tpu fit` shows in a terminal."""
+"""Terminal output of `tpu fit`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ _GIB = 2**30
 
 
 def show(report: Report) -> None:
-    """Print a report."""
     for line in lines(report):
         click.echo(line)
 

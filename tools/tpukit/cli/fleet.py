@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tpukit.fleet.wanted import Plan
 
 
-# Flags are taken with underscores too, as shell scripts spell them.
+# Accept flags with underscores too, as shell scripts write them.
 @click.group("fleet", context_settings={"token_normalize_func": lambda token: token.replace("_", "-")})
 def command() -> None:
     """Work through one dataset on TPU VMs over zones, each on streams of its own.
@@ -304,7 +304,10 @@ def schema() -> None:
 def _want(
     plan: Plan, *, only: bool = True, again: bool = False, adopt: bool = False, adopted: Sequence[str] | None = None
 ) -> None:
-    """Write the plan into the records, once it is clear whose fleet it is: `adopted` says so, or it is checked here."""
+    """Write the plan into the records.
+
+    `adopted`: marks from an earlier ownership check; without them the check runs here.
+    """
     from msgspec.structs import replace
 
     from tpukit.cli import context
@@ -341,7 +344,7 @@ def _confirm_changes(plan: Plan, there: Located, *, yes: bool) -> None:
 
 
 def _say_limit(plan: Plan) -> None:
-    """Say before anything is created when it ends by itself."""
+    """Print before creation whether TPU VMs end by themselves."""
     from tpukit.jobs.spec import durations
 
     if plan.unattended:
@@ -352,7 +355,7 @@ def _say_limit(plan: Plan) -> None:
 
 
 def _earlier(name: str | None) -> str:
-    """Return a hint where this store has a fleet of an earlier version's default name, and none was given."""
+    """Return a hint if no name was given and this store has a fleet with the default name of an earlier version."""
     from tpukit.cli import context
     from tpukit.fleet import driver
 
@@ -362,7 +365,7 @@ def _earlier(name: str | None) -> str:
 
 
 def _drive_anew(name: str, over: Callable[[Sequence[Worker]], bool]) -> list[Worker]:
-    """Drive the fleet until it is over by what is seen from now on."""
+    """Drive the fleet until `over`, judged only by observations from now on."""
     from tpukit.cli import context, fleet_driving
     from tpukit.fleet import driver
 
@@ -382,7 +385,7 @@ def _are_ready(workers: Sequence[Worker]) -> bool:
 
 
 def _are_launched(workers: Sequence[Worker]) -> bool:
-    """Those that are to go are gone, too."""
+    """Return True if all programs are launched and all workers to remove are removed."""
     running = [one.state != "active" or (one.attempt > 0 and one.ran == one.attempt) for one in workers]
     return all(running) and all(one.wanted != "gone" for one in workers)
 

@@ -1,4 +1,4 @@
-"""The driver that the commands of `tpu fleet` run."""
+"""The driver of the `tpu fleet` commands."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 TICK_SECONDS = 2.0
 LONGEST_TICK = 10.0
-"""Between two rounds, however long the interval of the display is."""
+"""Longest time between two rounds, even if the interval of the display is longer."""
 
 
 def acting() -> Acting:
@@ -48,7 +48,7 @@ def drive(
     interval: float = TICK_SECONDS,
     live: bool = False,
 ) -> list[Worker]:
-    """Run rounds until it is over, and return the workers. Ctrl-C leaves the fleet as it is, and says so."""
+    """Run rounds until `over`, and return the workers. Ctrl-C leaves the fleet running and prints so."""
     from tpukit.cli import context, fleet_screen
     from tpukit.fleet import driver as fleets
     from tpukit.fleet import progress

@@ -1,4 +1,4 @@
-"""The flags of `tpu fleet`, and the fleet that they and a fleet file ask for."""
+"""Flags of `tpu fleet`, and the fleet spec from flags and a fleet file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 EARLIER_NAME = "tpu"
-"""Of a fleet without a name, before its default was the user's."""
+"""Name of a fleet without a name, before the user's name became the default."""
 file_ = click.argument("file", required=False, type=click.Path(path_type=Path))
 name_ = click.option("--name", help="Name of the fleet, a label of its TPU VMs (default: your user name).")
 yes_ = click.option("--yes", is_flag=True, help="Do not ask.")
@@ -57,12 +57,12 @@ _WORK = [
 
 
 def where(function: F) -> F:
-    """What says which TPU VMs."""
+    """Add the options that select TPU VMs."""
     return _with(function, [file_, *_WHERE])
 
 
 def work(function: F) -> F:
-    """What says what they do."""
+    """Add the options that define the work."""
     return _with(function, _WORK)
 
 
@@ -73,7 +73,7 @@ def _with(function: F, options: Sequence[Callable[[F], F]]) -> F:
 
 
 def spec_of(file: Path | None, words: dict[str, Any]) -> FleetSpec:
-    """What the file and the flags ask for together."""
+    """Return the fleet spec from the file and the flags."""
     from tpukit.jobs.spec import fleet
 
     durations = ("patience", "claim", "move_after")
@@ -101,15 +101,15 @@ def default_name() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The fleet that a command means which makes none."""
+    """The existing fleet that a command refers to."""
 
     name: str
-    zones: list[str]  # those that were named in the file: where to look besides those that are known
+    zones: list[str]  # zones named in the file, to search in addition to the known ones
     bucket: str | None
     spec: FleetSpec | None
 
     def plan(self) -> Plan | None:
-        """What its bucket says of it; None where no bucket was named, or nothing was deployed from it."""
+        """Return the plan in its bucket, or None without a bucket or a deployment."""
         from tpukit.core.errors import NotFound
         from tpukit.fleet import wanted as plans
 
@@ -131,7 +131,7 @@ def split_zones(text: str | None) -> list[str]:
 
 
 def zones_of(workers: Sequence[Worker], *more: str) -> list[str]:
-    """Of all that may be there of them, and that of the settings."""
+    """Return the zones of these workers, of the settings, and `more`."""
     from tpukit.cli import vms
 
     return sorted(

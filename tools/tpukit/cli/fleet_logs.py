@@ -37,7 +37,7 @@ def logs(tpu: str, follow: bool, name: str | None) -> None:
 
 
 def _follow(acting: Acting, fleet: str, tpu: str) -> None:
-    """Print the log until its program has ended. A TPU VM that is unreachable or being recreated is waited for."""
+    """Print the log until its program has ended. Wait while a TPU VM is unreachable or being recreated."""
     from tpukit.cli import context
     from tpukit.core.errors import NotYet, Transient
 
@@ -61,7 +61,7 @@ def _follow(acting: Acting, fleet: str, tpu: str) -> None:
 
 
 def _print(acting: Acting, worker: Worker, position: int) -> tuple[int, str]:
-    """Print what follows `position`; return the new position, and how the program ended, if it has."""
+    """Print the log from `position`; return the new position, and how the program ended, if it has."""
     login = acting.login(worker)
     while True:
         piece, host = acting.reach.log(worker, login, position)

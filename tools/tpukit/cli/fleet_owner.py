@@ -1,4 +1,4 @@
-"""Whose fleet a command means, and the questions that come before something of it is deleted or changed."""
+"""Ownership of fleets, and confirmation before part of one is deleted or changed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def me() -> Identity:
 
 
 def look(name: str, zones: Sequence[str]) -> Located:
-    """List what the fleet has, and say which zones could not be listed."""
+    """List the resources of the fleet, and report zones that could not be listed."""
     from tpukit.cli import vms
     from tpukit.fleet.listing import located
 
@@ -40,7 +40,7 @@ def look(name: str, zones: Sequence[str]) -> Located:
 def check(
     name: str, there: Located, *, adopt: bool, plan: Plan | None = None, known: Sequence[Worker] | None = None
 ) -> list[str]:
-    """Refuse a fleet of another owner or store; with `adopt`, return the marks that are to be taken over."""
+    """Refuse a fleet of another owner or store; with `adopt`, return the marks to take over."""
     from tpukit.cli import context
     from tpukit.fleet import ownership, wishes
 
@@ -63,7 +63,7 @@ def is_terminal() -> bool:
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Ask before something is lost. Without a terminal only `--yes` answers."""
+    """Ask before something is lost. Without a terminal, require `--yes`."""
     if yes:
         return
     if not is_terminal():
@@ -78,7 +78,7 @@ def names(workers: Sequence[str], most: int = 5) -> str:
 
 
 def changes(known: Sequence[Worker], plan: Plan, there: Located) -> list[str]:
-    """Return what a plan changes about a fleet that is at work, in sentences."""
+    """Return, in sentences, the changes that a plan makes to a working fleet."""
     working = [one for one in known if one.state == "active" and one.wanted == "work" and one.work]
     said = []
     outputs = sorted({one.work.output for one in working if one.work})

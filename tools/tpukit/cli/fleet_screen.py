@@ -1,4 +1,4 @@
-"""What people and programs are shown of a fleet: the table, its summary, and the same as JSON."""
+"""Display of a fleet: the table, its summary, and the same as JSON."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ LOST = (
     *("queued: SUSPENDING", "queued: SUSPENDED", "queued: FAILED"),
 )
 ROOM = 6
-"""Lines of the dashboard besides its rows, on a terminal."""
+"""Lines of the dashboard in addition to its rows, on a terminal."""
 _STYLES = {"done": "dim", "failed": "red", "READY": "green"}
 
 
 class Screen:
-    """On a terminal the dashboard draws over itself; elsewhere a line is printed when the totals change."""
+    """A dashboard that redraws itself on a terminal; elsewhere, a line whenever the totals change."""
 
     def __init__(self, console: Any, *, live: bool, interval: float) -> None:
         self._console, self._wanted, self._interval, self._last = console, live, interval, ""
@@ -47,7 +47,7 @@ class Screen:
             self._live.stop()
 
     def say(self, fleet: str, text: str) -> None:
-        """A line of its own, above the dashboard where there is one: it has to know how far its cursor moved."""
+        """Print a line, above the dashboard if there is one: the dashboard tracks its cursor position."""
         if self._live:
             from rich.text import Text
 
@@ -73,7 +73,7 @@ class Screen:
 
 
 def progress(workers: Sequence[Worker], output: str = "") -> Progress:
-    """Return what the bucket has, of `output` or of what the workers make; nothing where it does not answer."""
+    """Return the contents of the bucket, of `output` or of the workers' output; empty if it is unreachable."""
     from tpukit.fleet import progress as reading
     from tpukit.fleet.progress import Progress
 
@@ -106,7 +106,7 @@ def summary(workers: Sequence[Worker], total: Made) -> str:
 def dashboard(
     workers: Sequence[Worker], made: Progress, *, heading: str = "", rows: int | None = None
 ) -> RenderableType:
-    """`rows`: how many workers there is room for; those that need somebody's eye come first then."""
+    """Return the dashboard. `rows`: limit of workers to show; the most urgent are shown if there are more."""
     from rich.console import Group
     from rich.text import Text
 
@@ -135,7 +135,7 @@ def dashboard(
     left = len(workers) - len(shown)
     more = [Text(f"and {counted(left, 'more worker')}; `tpu fleet status` shows all", "dim")] if left else []
     first = [Text(heading, "dim")] if heading else []
-    # The summary first: where messages take more lines than there are, the end is cut.
+    # The summary comes first: messages that need more lines than fit are cut off at the end.
     return Group(*first, Text(summary(workers, made.total)), table, *more)
 
 
@@ -160,8 +160,10 @@ def as_json(workers: Sequence[Worker], made: Progress) -> dict[str, Any]:
 
 
 def _figures(worker: Worker, made: Progress) -> tuple[int, int, int]:
-    """Samples and shards that the worker made, as the bucket or its host says, whichever knows of more; objects are
-    those in the bucket."""
+    """Return samples, shards and objects of a worker.
+
+    Samples and shards are the maximum of the bucket's and the host's counts; objects are those in the bucket.
+    """
     from tpukit.fleet.progress import Made
 
     own = made.workers.get(worker.slot, Made())

@@ -1,4 +1,4 @@
-"""Follow a job: drive it from this terminal where no other process does, and show it either way."""
+"""Follow a job: show it, and drive it from this terminal unless another process does."""
 
 from __future__ import annotations
 
@@ -19,34 +19,35 @@ if TYPE_CHECKING:
 
 TICK_SECONDS = 0.2
 AWAY_SECONDS = 1.0
-"""Between two tries while the store is away, and between two questions for who else drives the job."""
+"""Seconds between retries while the store is unreachable, and between checks for another driver."""
 HAND_OVER_SECONDS = 60.0
-"""How long a detached job may take to be taken by its place: hosts of its last attempt leave first."""
+"""Longest time for the place to accept a detached job: hosts of its last attempt leave first."""
 
 
 class Follower:
-    """Of one job, whose record is there. Everything that is heard from now on is answered, and said."""
+    """Follower of one recorded job. It handles and reports every signal from now on."""
 
     def __init__(self, job_id: str, on_interrupt: str, interrupts: Interrupts, loss: Loss | None = None) -> None:
         from tpukit.cli import context
         from tpukit.jobs.records import JOBS
 
         self._id, self._on_interrupt, self._interrupts = job_id, on_interrupt, interrupts
-        self._loss = loss  # until it happened
+        self._loss = loss  # None after the loss was injected
         self._clock = context.CLOCK
         self._driver = context.driver(observed=self._observe)
-        with suppress(TpukitError):  # then the first round tries again
-            self._driver.leases.hold(f"{JOBS.name}/{job_id}")  # whoever sent it had it: it is given back with the rest
+        with suppress(TpukitError):  # the first round retries
+            # the submission already holds it; closing the driver releases it
+            self._driver.leases.hold(f"{JOBS.name}/{job_id}")
         self._observation: Observation | None = None
         self._observed_at = 0.0
         self._asked_at = 0.0
         self._driven_by = ""
         self._away = ""
-        self._unseen = False  # whether it was said that a loss waits for what cannot be seen
+        self._unseen = False  # it was reported that a loss waits for an invisible step
         self._early: Interrupted | None = None
 
     def start(self) -> None:
-        """Take the first step. Hosts need seconds to start: they do so while we load what to show them with."""
+        """Take the first step. Hosts take seconds to start, and the display modules load meanwhile."""
         try:
             with self._interrupts.armed():
                 self._round()
@@ -54,7 +55,7 @@ class Follower:
             self._early = interrupted
 
     def follow(self) -> int:
-        """To its end, or until the person leaves: the exit code."""
+        """Follow the job to its end, or until the user leaves, and return the exit code."""
         from tpukit.cli import context
         from tpukit.jobs.report.live import Screen
 
@@ -74,7 +75,7 @@ class Follower:
                 return self._result()
 
     def hand_over(self) -> int:
-        """Drive until the place has the job, where it then goes on by itself: the exit code."""
+        """Drive until the place has accepted the job and continues by itself, and return the exit code."""
         from tpukit.cli import context
         from tpukit.jobs.reasons import State
         from tpukit.places.base import Handle
@@ -105,13 +106,13 @@ class Follower:
                 code = self._answer(interrupted)
                 if code is not None:
                     return code
-                if self._on_interrupt == "detach":  # it was told to stop: see it to its end
+                if self._on_interrupt == "detach":  # the user chose to stop the job: wait for its end
                     return self.follow()
         self._driver.close()
         return 0
 
     def _watch(self, screen: Screen) -> None:
-        """Only driving and sleeping may be broken off: what is drawn is drawn to its end."""
+        """Draw the job until it ends. Only driving and sleeping can be interrupted, never drawing."""
         with screen:
             while True:
                 with self._interrupts.armed():
@@ -127,7 +128,7 @@ class Follower:
                     self._clock.sleep(AWAY_SECONDS if self._away else TICK_SECONDS)
 
     def _round(self) -> bool:
-        """Whether the job is still active. A store that is away costs staleness, nothing else."""
+        """Run one round and return True while the job is active. An unreachable store only makes the display stale."""
         try:
             active = bool(self._driver.round([self._id]))
             self._say_who_drives()
@@ -179,14 +180,14 @@ class Follower:
         try:
             job = context.get(self._id)
             context.places()[job.place].lose(Handle.of(job), victim.name)
-        except Transient:  # the host does not answer now: the next round tries again
+        except Transient:  # the host is unreachable now: the next round retries
             return
         self._loss = None
         note = f"{victim.name} killed at step {victim.step} (`--lose`)"
         change(context.store(), JOBS, self._id, lambda job: job, note=note, at=self._clock.now())
 
     def _say_unseen(self, loss: Loss, hosts: Sequence[HostView]) -> None:
-        """A loss that waits for a step which nobody can see would wait for ever without a word."""
+        """Report a loss that waits for a step which is not visible: it would wait forever in silence."""
         from tpukit.cli import context
         from tpukit.jobs import report
 
@@ -214,14 +215,14 @@ class Follower:
         return 0 if completed and loss is None else 1
 
     def _answer(self, interrupted: Interrupted) -> int | None:
-        """What the person wants: the exit code where this terminal leaves, None where it goes on."""
+        """Act on the user's choice; return the exit code if this terminal leaves, None if it continues."""
         from tpukit.cli import context
 
         choice = self._ask() if interrupted.by_person else "detach"
         if choice == "detach":
             return self._detach()
         if choice == "stop":
-            self._on_interrupt = "detach"  # a second Ctrl-C does not want to wait
+            self._on_interrupt = "detach"  # a second Ctrl-C must not wait
             self._loss = None
             try:
                 ask_to_stop(self._id)

@@ -1,4 +1,4 @@
-"""`tpu help`: a command in its long and its short spelling."""
+"""`tpu help`: help for a command in its long and its short spelling."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def command(ctx: click.Context, words: tuple[str, ...]) -> None:
     if short and words[0] not in ("run", "clean"):
         click.echo(_both(short) + "\n")
     root = ctx.find_root()
-    if words and words[0] in ("run", "clean") and short:  # a command in both
+    if words and words[0] in ("run", "clean") and short:  # a command in both spellings
         _print_help(root, list(words))
         click.echo(f"\n{_both(short)}\n")
     _print_help(root, list(target))

@@ -1,7 +1,7 @@
-"""Ctrl-C, a hangup and a polite kill while something must not be left half done or unsaid.
+"""SIGINT, SIGHUP and SIGTERM during work that must not be left half done or unreported.
 
-A signal is heard at every moment. It is raised as Interrupted only inside `armed`, where work may be broken off at any
-point; everywhere else it waits until the next `armed`, or until somebody asks for it.
+Signals are always caught. Interrupted is raised only inside `armed`, where work may be interrupted at any point.
+Elsewhere the signal waits until the next `armed` block or call of `check`.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ _AGAIN_SECONDS = 0.01
 
 
 class Interrupted(BaseException):
-    """Not an Exception: nothing that goes on after errors may go on after this."""
+    """Interruption by a signal. Not an Exception, so that code which continues after errors does not catch it."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
         self.number = number
-        self.by_person = number == signal.SIGINT  # somebody is there and can be asked
+        self.by_person = number == signal.SIGINT  # a user is at the terminal and can be asked
 
 
 class Interrupts:
-    """Hears signals from `start` to the end of the process. What nohup had ignored stays ignored."""
+    """Signal handlers from `start` to the end of the process. Signals that nohup ignores stay ignored."""
 
     def __init__(self) -> None:
         self._pending = 0
@@ -43,8 +43,11 @@ class Interrupts:
 
     @contextmanager
     def armed(self) -> Iterator[None]:
-        """Raises Interrupted for what was heard before or is heard inside, at the latest where the block ends: what is
-        raised in Python that a library in C has called may be dropped there."""
+        """Raise Interrupted for earlier signals and for those inside the block, at the latest where the block ends.
+
+        An exception raised in Python code that a C library called may be dropped, so the end of the block raises it
+        again.
+        """
         self._armed = True
         try:
             self.check()
@@ -56,7 +59,7 @@ class Interrupts:
             raise
         finally:
             self._armed = False
-            if self._raised is not None:  # something else was raised in its place
+            if self._raised is not None:  # another exception was raised in its place
                 self._pending, self._raised = self._raised.number, None
 
     def check(self) -> None:
@@ -71,13 +74,16 @@ class Interrupts:
         self._pending = number
 
     def _dropped(self, dropped: sys.UnraisableHookArgs) -> None:
-        """Python prints and drops what is raised in a finalizer, and one runs at almost any moment: the import of a
-        module has one. The moment after it is as good."""
+        """Raise an interrupt again that Python dropped.
+
+        Python prints and drops exceptions in finalizers, which run at almost any moment: importing a module has one.
+        The interrupt is repeated shortly afterwards.
+        """
         if dropped.exc_value is None or dropped.exc_value is not self._raised:
             sys.__unraisablehook__(dropped)
         else:
             signal.setitimer(signal.ITIMER_REAL, _AGAIN_SECONDS)
 
     def _again(self, _number: int, _frame: FrameType | None) -> None:
-        if self._raised is not None:  # whoever is to catch it still waits for it
+        if self._raised is not None:  # it has not been caught yet
             raise self._raised

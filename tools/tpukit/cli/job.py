@@ -1,4 +1,4 @@
-"""`tpu job`: see jobs, stop them, run them again."""
+"""`tpu job`: list jobs, stop them, run them again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `tpu job` does to jobs: resume, rerun, forget, adopt."""
+"""Actions of `tpu job` on jobs: resume, rerun, forget, adopt."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def _window(name: str) -> Window | None:
 
 
 def _hold_again(window: Window) -> None:
-    """Conflict where its TPU was given to another job meanwhile."""
+    """Hold the TPU of a window again. Raise Conflict if another job got it in the meantime."""
     from tpukit.cli import context, vms
     from tpukit.sharing import inventory
 
@@ -132,8 +132,10 @@ def forget(job: str, yes: bool) -> None:
 
 @contextmanager
 def lease_taken(job_id: str) -> Iterator[None]:
-    """Hold the lease of a job that is to be closed, unless a driver holds it: a driver that is suspended before it
-    starts an attempt finds its lease lost when it resumes."""
+    """Hold the lease of a job that is to be closed, unless a driver holds it.
+
+    A driver that is suspended before it starts an attempt then finds its lease lost when it resumes.
+    """
     from tpukit.cli import context
     from tpukit.jobs.records import JOBS
     from tpukit.kernel.leases import SECONDS
@@ -147,11 +149,11 @@ def lease_taken(job_id: str) -> Iterator[None]:
 
 
 def left_behind(record: Job) -> str:
-    """Say what may be left of it.
+    """Return a sentence about what may be left of a job.
 
     Raises:
-        Conflict: Its place says that something runs or is held, or another process drives it and may start an attempt,
-            or its place cannot be seen from here.
+        Conflict: Its place reports that something runs or is held, or another process drives it and may start an
+            attempt, or its place cannot be seen from here.
     """
     from tpukit.cli import context
     from tpukit.core.errors import Conflict, TpukitError
@@ -166,7 +168,7 @@ def left_behind(record: Job) -> str:
     try:
         handle = Handle.of(record)
         seen = place.observe([handle])[0] if place.group(Plan.from_json(record.plan)) is not None else None
-    except TpukitError:  # nobody answers, or nobody understands it: what it is closed for
+    except TpukitError:  # an unreachable place or an unreadable plan is why the job is closed
         seen = None
     if seen is not None and not isinstance(seen, TpukitError):
         if seen.active:
@@ -180,7 +182,7 @@ def left_behind(record: Job) -> str:
             raise Conflict(f"{record.id} is driven by {driver}, which may start it at any moment", hint=hint)
         return NOTHING_RUNS
     driver = context.driven_by_another(record.id)
-    if driver and not record.message:  # a driver that cannot see the job either writes why to the record
+    if driver and not record.message:  # a driver that cannot see the job either writes the reason to the record
         hint = f"`tpu job stop {record.id}` asks it to stop the job; or end that process first"
         raise Conflict(f"{record.id} is driven by {driver}, and {record.place} cannot be seen from here", hint=hint)
     try:

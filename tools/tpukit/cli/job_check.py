@@ -1,4 +1,4 @@
-"""`tpu job check`: all jobs of a user, once; and what the monitor has in common with it."""
+"""`tpu job check`: a snapshot of all jobs of a user, and functions shared with the monitor."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def read(user: str) -> list[Line]:
 def table(
     lines: Sequence[Line], letters: str, output: Mapping[str, Sequence[str]], *, narrow: bool = False
 ) -> FittedTable:
-    """`output`: what jobs printed last, by job. `narrow`: names of TPUs without what all of a group begin with."""
+    """Return the table of jobs. `output`: their last lines, by job. `narrow`: TPU names without the group's prefix."""
     from tpukit.cli import context
     from tpukit.jobs.report.layout import FittedTable, TableField, plain
     from tpukit.jobs.report.tables import STYLES
@@ -85,15 +85,17 @@ def table(
 
 
 def wanting_output(lines: Sequence[Line], letters: str) -> list[Job]:
-    """Jobs whose output is shown: all where that was asked for, else those whose record does not say how they go,
-    the newest few of them, as hosts are asked for it."""
+    """Return the jobs whose output to show: all if requested, else the newest few without progress in their record.
+
+    The number is limited because output comes from the hosts.
+    """
     if "v" in letters:
         return [line.job for line in lines if line.job]
     return [line.job for line in lines if line.job and line.unsure][-READERS:] if "s" in letters else []
 
 
 def outputs(jobs: Sequence[Job], length: int) -> dict[str, Sequence[str]]:
-    """The last lines that the first host of each printed, not much more than `length` characters of them."""
+    """Return the last lines of each job's first host, limited to about `length` characters."""
     from concurrent.futures import ThreadPoolExecutor
 
     if not jobs:
@@ -103,7 +105,7 @@ def outputs(jobs: Sequence[Job], length: int) -> dict[str, Sequence[str]]:
 
 
 def _age(job: Job | None, now: float) -> str:
-    """Seconds only in the first minute: a picture that is drawn again has few lines that changed."""
+    """Return the age, with seconds only in the first minute, so that fewer lines change on each refresh."""
     from tpukit.jobs import report
 
     words = report.elapsed(job.created, job.ended or now) if job else "-"
@@ -118,7 +120,7 @@ def _short(lines: Sequence[Line]) -> list[str]:
 
 
 def jobs_by_id(job_ids: Sequence[str]) -> dict[str, Job]:
-    """Those that are remembered; from a store on a network, several at once. A list would read all jobs of all."""
+    """Return the jobs that exist, in parallel from a store on a network. Listing would read the jobs of all users."""
     from tpukit.cli import context
     from tpukit.core.errors import TpukitError
     from tpukit.jobs.records import JOBS
@@ -128,7 +130,7 @@ def jobs_by_id(job_ids: Sequence[str]) -> dict[str, Job]:
     def read(job_id: str) -> Job | None:
         try:
             return store.get(JOBS, job_id).value
-        except TpukitError:  # gone, or of a newer version
+        except TpukitError:  # removed, or written by a newer version
             return None
 
     if len(wanted) > READERS and "://" in store.address:

@@ -1,4 +1,4 @@
-"""`tpu job list`: jobs of the store, newest first, and those that places have beside them."""
+"""`tpu job list`: jobs of the store, newest first, and unmanaged jobs in places."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from tpukit.kernel.store import Broken, Entry
 
 STATES = ("pending", "scheduled", "running", "completed", "failed", "cancelled")
-"""Of `tpukit.jobs.reasons.State`, which `--help` does not load."""
+"""Values of `tpukit.jobs.reasons.State`, which `--help` does not load."""
 MOST = 50
-"""Jobs that are listed unless all are asked for."""
+"""Limit of listed jobs without `--all`."""
 PAGE = 500
 
 
@@ -85,7 +85,7 @@ def command(
 
 
 def matching(*, active: bool = False, tag: str = "", place: str = "", limit: int = 0) -> tuple[list[Job], list[Broken]]:
-    """Jobs of the store, newest first, and those that cannot be read. `limit`: about so many; 0: all."""
+    """Return jobs of the store, newest first, and unreadable ones. `limit`: approximate; 0: all."""
     jobs: list[Job] = []
     broken: list[Broken] = []
     for page_jobs, page_broken in _pages(active, limit):

@@ -1,4 +1,4 @@
-"""`tpu job logs`: what hosts print, and how the job ended where it was followed to its end."""
+"""`tpu job logs`: output of hosts, and the result of a job that was followed to its end."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tpukit.places.unmanaged import UnmanagedJobs
 
 SETTLE_SECONDS = 10.0
-"""How long the record may take to say how an attempt ended whose hosts have ended."""
+"""Longest wait for the record to report how an attempt ended after its hosts have ended."""
 POLL_SECONDS = 0.2
 
 
@@ -72,7 +72,7 @@ def _of_place(place: Place, handle: Handle, host: str, follow: bool) -> Iterator
 
 
 def _handle(record: Job, host: str, attempt: int | None) -> tuple[Handle, str]:
-    """The attempt, and the full name of the host; empty: all of them."""
+    """Return the attempt and the full name of the host, or "" for all hosts."""
     from tpukit.core.errors import NotFound
     from tpukit.places.base import Handle
 
@@ -85,7 +85,7 @@ def _handle(record: Job, host: str, attempt: int | None) -> tuple[Handle, str]:
 
 
 def host_name(handle: Handle, host: str) -> str:
-    """The full name of a host that a person wrote as SLICE-HOST or in full; empty stays empty."""
+    """Return the full name of a host given as SLICE-HOST or in full. An empty name stays empty."""
     from tpukit.core.errors import NotFound
     from tpukit.jobs.plan import SLICE_JOB
 
@@ -122,7 +122,7 @@ def _print(
 
 
 def _behind(lines: Iterable[Line], printed: Counter[str]) -> Iterator[Line]:
-    """Those that were not among the first of each host."""
+    """Yield the lines after those already printed for each host."""
     for line in lines:
         if printed[line.host] > 0:
             printed[line.host] -= 1
@@ -168,7 +168,7 @@ def _check_times(place: str, known: bool) -> None:
 
 
 def _say_end(job_id: str, attempt: int) -> None:
-    """Print how the attempt that was followed ended, and what becomes of the job."""
+    """Print how the followed attempt ended, and what happens to the job."""
     from tpukit.cli import context, job_view
 
     due = context.CLOCK.monotonic() + SETTLE_SECONDS

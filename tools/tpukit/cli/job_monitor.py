@@ -1,4 +1,4 @@
-"""`tpu job monitor`: all jobs of a user for as long as one watches; on a terminal, with keys to act on them."""
+"""`tpu job monitor`: all jobs of a user, updated until stopped; on a terminal, with keys to act on them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tpukit.sharing.users import User
 
 OUTPUT_SECONDS = 15.0
-"""Between two readings of a job's output, but for the chosen one: each asks a host."""
+"""Seconds between two reads of a job's output, except for the chosen one: each read contacts a host."""
 
 
 @click.command("monitor")
@@ -54,19 +54,19 @@ def command(user: str, show: str, interval: float | None, plain: bool, as_json: 
 @dataclass(frozen=True, slots=True)
 class Picture:
     lines: Sequence[Line]
-    output: dict[str, Sequence[str]]  # last lines of jobs, by job
+    output: dict[str, Sequence[str]]  # last lines of output, by job
 
 
 @dataclass
 class Reader:
-    """Reads what the monitor shows. Not for two threads at once."""
+    """Reader of the monitor's data. Not thread-safe."""
 
     person: User
     _output: dict[str, Sequence[str]] = field(default_factory=dict)
     _read_at: dict[str, float] = field(default_factory=dict)
 
     def __call__(self, letters: str, chosen: str) -> Picture:
-        """`chosen`: id of the job whose output is wanted now."""
+        """Return the current state. `chosen`: id of the job whose output is needed now."""
         from tpukit.cli import context
 
         lines, now = read(self.person.name), context.CLOCK.monotonic()

@@ -1,4 +1,4 @@
-"""`tpu job start`: run the program of a working directory on a TPU, and go on with a job on another one."""
+"""`tpu job start`: run the program of a working directory on a TPU, or continue a job on another TPU."""
 
 from __future__ import annotations
 
@@ -148,9 +148,10 @@ def send(
     instead_of: str = "",
     notes: str = "",
 ) -> Window:
-    """Make the window, hold the TPU, record the job, in this order: wherever it is cut off, every job has a window.
+    """Create the window, hold the TPU, and record the job. In this order every job has a window despite interruptions.
 
-    `instead_of`: the active job from which the user agreed to take the TPU."""
+    `instead_of`: the active job from which the user agreed to take the TPU.
+    """
     from msgspec.structs import replace as changed
 
     from tpukit.cli import context, submission, vms
@@ -214,7 +215,7 @@ def _tpu(word: str, place: str, person: User, reapply: bool | None, yes: bool, d
     from tpukit.sharing import inventory, tpu_names
     from tpukit.sharing.inventory import Vm
 
-    if place != places.MACHINES:  # such a place has no TPU VMs: the name says the shape
+    if place != places.MACHINES:  # a place without TPU VMs: the name gives the shape
         said = tpu_names.parse_tpu(vms.full_name(word))
         shape = catalogue.find(said.type if said else word)
         return Vm(word, "", shape.name, 0.0, bool(said and said.spot)), ""

@@ -1,4 +1,4 @@
-"""`tpu job stop` and `tpu job wait`: several jobs at once, to their ends."""
+"""`tpu job stop` and `tpu job wait` for one or more jobs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 WAIT_SECONDS = 0.1
 ASK_SECONDS = 1.0
 TIMED_OUT = 124
-"""Exit code, as of `timeout`."""
+"""Exit code of a timeout, as in `timeout`."""
 
 
 @click.command()
@@ -71,7 +71,7 @@ def _tagged(tag: str) -> list[Job]:
 
 
 def _see_off(records: Sequence[Job], wait: bool) -> bool:
-    """Wait for jobs that were asked to stop, or say who stops them. False: one cannot be reached, and was to end."""
+    """Wait for jobs to stop, or report who stops them. Return False if an awaited job is unreachable."""
     from tpukit.cli import context
 
     waited, unreachable = [], False
@@ -111,7 +111,7 @@ def _for_unreachable(record: Job) -> str:
 
 
 def _wait_for_ends(job_ids: Sequence[str]) -> None:
-    """Drive the jobs to their ends as soon as no other process does; until then, wait for that one."""
+    """Wait for the jobs to end, and drive those that no other process drives."""
     from tpukit.cli import context
     from tpukit.core.errors import TpukitError, Transient
 
@@ -150,7 +150,7 @@ def _wait_for_ends(job_ids: Sequence[str]) -> None:
 
 
 def _stop_once(job_id: str) -> None:
-    """Tell the place of a job that no process drives to stop it, and print what is left to do."""
+    """Request the stop from the place of a job that no process drives, and print what is left to do."""
     from tpukit.cli import context
 
     driver = context.driver()
@@ -207,7 +207,7 @@ def wait(jobs: tuple[str, ...], timeout: str) -> None:
 
 
 def _up_to_date(job_id: str) -> Job:
-    """The record, brought up to what its place has. A store or a place that is away is asked again later."""
+    """Return the record, updated from its place. An unreachable store or place is retried on the next call."""
     from tpukit.cli import context, job_view
     from tpukit.jobs.records import Job
 

@@ -18,7 +18,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON."
 
 
 def find(name: str) -> Job | tuple[UnmanagedJobs, Unmanaged]:
-    """A job of this store, or one that a place has and no store of ours knows."""
+    """Return a job of this store, or an unmanaged one of a place."""
     from tpukit.cli import context
     from tpukit.core.errors import NotFound
 
@@ -31,8 +31,7 @@ def find(name: str) -> Job | tuple[UnmanagedJobs, Unmanaged]:
 
 
 def up_to_date(name: str) -> tuple[Job | tuple[UnmanagedJobs, Unmanaged], tuple[HostView, ...] | None]:
-    """The same, brought up to what its place has, where that goes on while nobody drives the job; and its hosts, where
-    they were seen on the way."""
+    """Return a job, updated from its place if that runs it without a driver, and its hosts if they were seen."""
     from tpukit.cli import context
     from tpukit.core.errors import TpukitError
     from tpukit.jobs.records import Job
@@ -49,7 +48,7 @@ def up_to_date(name: str) -> tuple[Job | tuple[UnmanagedJobs, Unmanaged], tuple[
         driver.round([job.id])
         driver.close()
         after = context.get(job.id)
-    except TpukitError as error:  # what is remembered of it is worth showing all the same
+    except TpukitError as error:  # the stored state is still worth showing
         context.say(job.id, str(error))
         return job, None
     same = bool(job.attempt and after.attempt and job.attempt.number == after.attempt.number)

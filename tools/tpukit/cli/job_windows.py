@@ -1,4 +1,4 @@
-"""What `tpu job` does with windows: clear, ack, rules, and the hooks that scripts call."""
+"""Window commands of `tpu job`: clear, ack, rules, and the hooks that scripts call."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def ack(user: str) -> None:
     active = [entry.key for entry in everything(store, JOBS, states=ACTIVE)]
     asked = [job_id for job_id in active if own is None or job_id in own]
     note, now = f"{context.owner()} asked to have it looked at", context.CLOCK.now()
-    for job_id in asked:  # a write wakes whoever watches the store
+    for job_id in asked:  # a write wakes the watchers of the store
         change(store, JOBS, job_id, lambda job: job, note=note, at=now)
     driven = sum(context.lease(job_id) is not None for job_id in asked)
     click.echo(f"{counted(len(asked), 'active job')}, {driven} driven", err=True)
@@ -143,7 +143,7 @@ def _active(jobs: dict[str, Job]) -> list[Job]:
 
 
 def _closed(job: Job) -> Job | None:
-    """The job closed, where nobody drives it and its place has nothing of it; None where it may live."""
+    """Close and return a job that no process drives and of which nothing runs, or return None if it may still run."""
     from tpukit.cli import context, job_act
     from tpukit.core.errors import Conflict
     from tpukit.jobs.records import JOBS

@@ -1,4 +1,4 @@
-"""Being told to leave, for programs that run until then."""
+"""SIGTERM and Ctrl-C for long-running programs."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import signal
 import threading
 
 _PAUSE_SECONDS = 0.2
-"""A signal that comes just before a wait without end begins is noticed when something else ends that wait, if ever."""
+"""Poll interval: a signal just before an unlimited wait would go unnoticed until that wait ends."""
 
 
 class Leaving:
-    """SIGTERM and Ctrl-C, from when it is made. For the main thread, which has nothing else to do than to wait."""
+    """Handler of SIGTERM and Ctrl-C from construction on. Use it in a main thread that only waits."""
 
     def __init__(self) -> None:
         self.asked = False
@@ -19,14 +19,14 @@ class Leaving:
             signal.signal(number, self._ask)
 
     def _ask(self, *_: object) -> None:
-        # No lock is taken: this may run while the very thread it interrupts holds that lock.
+        # Take no lock: the interrupted thread may hold it.
         self.asked = True
 
     def done(self) -> None:
-        """There is nothing left to wait for."""
+        """End the wait: the work is done."""
         self._done.set()
 
     def wait(self) -> None:
-        """Until somebody asks, or all is done."""
+        """Wait until a signal arrives or the work is done."""
         while not self.asked and not self._done.wait(_PAUSE_SECONDS):
             pass

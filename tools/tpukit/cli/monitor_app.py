@@ -1,7 +1,7 @@
-"""The monitor's screens. A key runs the command that a person would type, in a process of its own; what is shown is
-read again from the store, so nothing here can disagree with it.
+"""Screens of the monitor.
 
-Rows are drawn one by one, and only where their text has changed: a picture in which nothing happened costs nothing.
+A key runs the equivalent command in a separate process, and the display reads the store, so the two cannot disagree.
+Only rows whose text has changed are redrawn.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Rows(ScrollView, can_focus=True):
     ]
 
     class Chosen(Message):
-        """Another line is chosen."""
+        """Message: another line was chosen."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class Rows(ScrollView, can_focus=True):
         self.chosen = 0
 
     def set_lines(self, lines: list[Text], chosen: int) -> list[int]:
-        """Numbers of the lines that are drawn again."""
+        """Replace the lines, and return the numbers of those redrawn."""
         old, before = self._lines, self.chosen
         self._lines, self.chosen = lines, max(0, min(chosen, len(lines) - 1))
         moved = {before, self.chosen} if before != self.chosen else set()
@@ -106,7 +106,7 @@ class Rows(ScrollView, can_focus=True):
 
 
 class Confirm(ModalScreen[bool]):
-    """A question that is answered with y or n."""
+    """A question with the answers y and n."""
 
     CSS = """
     Confirm { align: center middle; }
@@ -126,7 +126,7 @@ class Confirm(ModalScreen[bool]):
 
 
 class LogScreen(Screen[None]):
-    """What a job's hosts print, as it comes."""
+    """Live output of a job's hosts."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,l,ctrl+c", "dismiss", "back")]
 
@@ -159,7 +159,7 @@ class LogScreen(Screen[None]):
         self._lines.append("(that is all)")
 
     def _flush(self) -> None:
-        """What came since the last time, at once: a program that prints much does not make the screen slow."""
+        """Write all new lines at once: a program that prints much must not slow down the screen."""
         if self._lines:
             lines, self._lines = self._lines[-LOG_LINES:], []
             self.query_one(Log).write_lines(lines)
@@ -183,7 +183,7 @@ class Monitor(App[None]):
     ENABLE_COMMAND_PALETTE = False
 
     class Arrived(Message):
-        """Something was read, or why it could not be."""
+        """Message: the result of a read, or its error."""
 
         def __init__(self, picture: Picture | None, error: str = "") -> None:
             super().__init__()
@@ -192,18 +192,18 @@ class Monitor(App[None]):
     def __init__(
         self, read: Callable[[str, str], Picture], letters: str, seconds: float, tpu: Sequence[str], user: str
     ) -> None:
-        """`read`: of the letters that are shown, and the id of the chosen job. `tpu`: how the command is started."""
+        """Create the app. `read` takes the shown letters and the chosen job's id; `tpu` is the command line prefix."""
         super().__init__()
         self.theme = "ansi-dark"
         self._read, self._letters, self._seconds, self._tpu = read, letters, seconds, list(tpu)
         self._user = user
         self._due, self._drawn, self._left = threading.Event(), threading.Event(), threading.Event()
         self._picture = Picture((), {})
-        self._window = 0  # number of the chosen one
-        self._numbers: list[int] = []  # of the rows, as they are drawn
+        self._window = 0  # number of the chosen window
+        self._numbers: list[int] = []  # numbers of the drawn rows, in order
         self._away = ""
         self._notice = ""
-        self._texts: dict[str, Text] = {}  # what is shown above and below the list
+        self._texts: dict[str, Text] = {}  # texts above and below the list
 
     def compose(self) -> ComposeResult:
         yield Static(id="title", classes="line")
@@ -214,7 +214,7 @@ class Monitor(App[None]):
 
     def on_mount(self) -> None:
         self._main.query_one(Rows).focus()
-        # A thread of our own: who leaves does not wait for a store that does not answer.
+        # A daemon thread: quitting does not wait for an unreachable store.
         threading.Thread(target=self._read_for_ever, name="monitor", daemon=True).start()
 
     def on_unmount(self) -> None:
@@ -227,17 +227,17 @@ class Monitor(App[None]):
 
     @property
     def _drawable(self) -> bool:
-        """A picture may arrive before the first screen is there, and while the last one goes, part by part."""
+        """True if all widgets exist, which is not so before the first screen and while the last one is removed."""
         return bool(self.screen_stack) and len(self._main.query("#title, #heading, Rows, #detail")) == 4
 
     @property
     def _main(self) -> Screen[Any]:
-        """The list of jobs, whatever lies over it."""
+        """The list of jobs, even if another screen covers it."""
         return self.screen_stack[0]
 
     @property
     def line(self) -> Line | None:
-        """The chosen one."""
+        """The chosen line."""
         return next((line for line in self._picture.lines if line.window.number == self._window), None)
 
     def _read_for_ever(self) -> None:
@@ -251,7 +251,7 @@ class Monitor(App[None]):
             self._drawn.clear()
             self.post_message(arrived)
             self._due.wait(self._seconds)
-            self._drawn.wait()  # else pictures would pile up where drawing takes longer than the interval
+            self._drawn.wait()  # otherwise messages pile up if drawing takes longer than the interval
 
     def on_monitor_arrived(self, arrived: Arrived) -> None:
         first = not self._picture.lines
@@ -273,7 +273,7 @@ class Monitor(App[None]):
             self._draw_detail()
 
     def _take_choice(self) -> None:
-        """What a person has chosen among the rows that were drawn, whatever was read since."""
+        """Apply the user's choice among the drawn rows, even if newer data was read since."""
         at = self._main.query_one(Rows).chosen
         if at < len(self._numbers):
             self._window = self._numbers[at]
@@ -283,13 +283,13 @@ class Monitor(App[None]):
             return
         self._take_choice()
         picture, rows = self._picture, self._main.query_one(Rows)
-        width = max(1, self.size.width - 1)  # beside the scrollbar
+        width = max(1, self.size.width - 1)  # minus the scrollbar
         say = f"{self._user}: {overview.counts(picture.lines)}"
         if self._away:
             say = f"{plain(self._away)}; tried again, this is what was last known: {say}"
         self._put("#title", Text(say, style="bold", no_wrap=True, overflow="ellipsis"))
         numbers = [line.window.number for line in picture.lines]
-        if numbers and self._window not in numbers:  # it was cleared: its neighbour is chosen
+        if numbers and self._window not in numbers:  # the window was cleared: choose its neighbour
             self._window = numbers[min(rows.chosen, len(numbers) - 1)]
         heading, *lines = [Text("no windows; `tpu run TPU USER` makes one")]
         if numbers:
@@ -319,7 +319,7 @@ class Monitor(App[None]):
         self._put("#detail", Text("\n").join([*wrapped[:room], *(last[-left:] if left else [])]))
 
     def _put(self, where: str, text: Text) -> None:
-        """What is there already is not drawn again."""
+        """Update a widget if its text has changed."""
         if self._texts.get(where) != text:
             self._texts[where] = text
             self._main.query_one(where, Static).update(text)
@@ -389,7 +389,7 @@ async def _started(argv: Sequence[str]) -> asyncio.subprocess.Process:
 
 
 async def _line(stream: asyncio.StreamReader) -> bytes:
-    """The next line; of one that is too long to be read, a piece."""
+    """Return the next line, or a piece of one that is too long."""
     try:
         return await stream.readline()
     except ValueError:

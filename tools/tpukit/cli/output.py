@@ -1,4 +1,4 @@
-"""Output whose reader has left (`tpu job list | head -1`), and errors that nobody foresaw."""
+"""Output after its reader has left (`tpu job list | head -1`), and messages for unexpected errors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _TOO_MANY = (errno.EMFILE, errno.ENFILE)
 
 
 def silence(stream: TextIO) -> None:
-    """Whatever is still to be written goes nowhere: Python would fail once more when it flushes at the end."""
+    """Discard the remaining output of a stream: Python's flush at exit would fail again."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     try:
         os.dup2(nowhere, stream.fileno())
@@ -23,7 +23,7 @@ def silence(stream: TextIO) -> None:
 
 
 def flush() -> OSError | None:
-    """What could not be written, if it is worth a word: a reader that has left is not."""
+    """Flush the output, and return an error worth reporting: a reader that has left is not."""
     failed = None
     for stream in (sys.stdout, sys.stderr):
         try:
@@ -35,7 +35,7 @@ def flush() -> OSError | None:
 
 
 def sentence(error: OSError) -> str:
-    """What the machine refused, where, and what to do about it."""
+    """Return what the operating system refused, where, and what to do about it."""
     where = f": {error.filename}" if error.filename else ""
     said = f"{error.strerror or error}{where}"
     if error.errno in _FULL:

@@ -1,4 +1,4 @@
-"""`tpu page`: open the page of the `tpu serve` that runs here."""
+"""`tpu page`: open the page of the `tpu serve` on this machine."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def command(no_open: bool, port: int) -> None:
 
 
 def site(*, driven: bool) -> Site:
-    """Return what the page of this process is made from."""
+    """Return the data sources for the page of this process."""
     from tpukit.cli import context
     from tpukit.serve.page.site import Site
 
@@ -60,7 +60,7 @@ def site(*, driven: bool) -> Site:
 
 
 def _link(port: int, token: str) -> str:
-    """Return a link that the running page gives out; empty where none answers."""
+    """Return a link from the running page, or "" if it is unreachable."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=ASK_SECONDS)
     try:
         headers = {"Authorization": f"Bearer {token}", "Content-Length": "0"}

@@ -148,7 +148,7 @@ def run(
     closing.start()
     closing.join(LEAVE_SECONDS)
     log.info("left; what is under way goes on, and the next one finds it")
-    os._exit(0)  # threads that hang in a dead cluster are not waited for
+    os._exit(0)  # do not wait for threads that hang in an unreachable cluster
 
 
 @command.command("explain")
@@ -268,6 +268,6 @@ def _identity(kube: Cluster, system: str, zones: str = "", **given: str | None) 
             data = kube.get("ConfigMap", _NAME, system).get("data") or {}
         except Unauthenticated:
             raise
-        except (NotFound, Denied):  # a cluster that does not answer just now is said as it is
+        except (NotFound, Denied):  # an unreachable cluster raises its own error
             pass
     return identity(given, data, named)

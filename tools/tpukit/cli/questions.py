@@ -1,4 +1,4 @@
-"""Questions to a person at a terminal. Each accepts what it prints; without an answer it names the option to pass."""
+"""Questions to the user at a terminal. Each states the expected answer; without one, the error names the option."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ TYPE = "Type {} to do so"
 
 
 def possible() -> bool:
-    """Whether a person can answer: stdin is a terminal."""
+    """Return True if stdin is a terminal, so that a user can answer."""
     return sys.stdin.isatty()
 
 
 def confirm(question: str, option: str = "--yes") -> bool:
-    """Ask a question whose answer is yes or no, on stderr. The default is no."""
+    """Ask a yes-or-no question on stderr. The default is no."""
     try:
         return click.confirm(question, err=True)
     except click.Abort:
@@ -31,12 +31,12 @@ def require(question: str, option: str = "--yes") -> None:
 
 
 def typed(question: str, name: str) -> bool:
-    """Ask for a name to be typed, before what has that name is deleted for good."""
+    """Ask the user to type a name before the object of that name is deleted for good."""
     return text(f"{question} {TYPE.format(name)}", "--name", default="").strip() == name
 
 
 def text(label: str, option: str, default: str | None = None) -> str:
-    """Ask for a text, on stderr. Without a default the question is repeated until there is one."""
+    """Ask for a text on stderr. Without a default, repeat the question until it is answered."""
     try:
         return str(click.prompt(label, default=default, show_default=False, err=True))
     except click.Abort:
@@ -44,7 +44,7 @@ def text(label: str, option: str, default: str | None = None) -> str:
 
 
 def _unanswered(question: str, option: str) -> Exception:
-    """Return what follows when the input has ended: at a terminal a person has left."""
+    """Return the exception for input that has ended: Abort at a terminal, else Invalid."""
     if possible():
         return click.Abort()
     return Invalid(Problem(option, f"{question}: no answer, as stdin is not a terminal", f"pass {option}"))

@@ -1,4 +1,4 @@
-"""`tpu queue`: send code, get a result."""
+"""`tpu queue`: run Python code sent by applications and return the result."""
 
 from __future__ import annotations
 
@@ -150,10 +150,10 @@ def work(job_id: str, host: int, **options: Any) -> None:
 
     worker = Worker(context.store(), context.holder(), _settings(memory=0, processes=4096, **options), context.say)
     for number in (signal.SIGTERM, signal.SIGINT):
-        # In a thread of its own: the one that is interrupted may hold the lock that leaving needs.
+        # Use a separate thread: the interrupted one may hold the lock that leaving needs.
         signal.signal(number, lambda *_: threading.Thread(target=worker.leave, daemon=True).start())
     if host:
-        # One that was told to leave has not done its part: 143 fails the slice, and its first host gives the job back.
+        # A host that got SIGTERM has not done its part: 143 fails the slice, and its first host releases the job.
         sys.exit(0 if worker.accompany(job_id) or not worker.leaving else 128 + signal.SIGTERM)
     if not worker.run_one(job_id, SCHEDULED):
         _say(f"{job_id} no longer waits for a worker")
@@ -182,7 +182,7 @@ def work(job_id: str, host: int, **options: Any) -> None:
 @click.option(
     "--start-within",
     type=click.FloatRange(min=1),
-    default=25,  # Kueue takes a pod back that has not started in 30: kueue/controller.yaml
+    default=25,  # Kueue evicts a pod that has not started in 30: kueue/controller.yaml
     show_default=True,
     help="Minutes in which a pod must have a node; then another one is tried.",
 )
@@ -265,7 +265,7 @@ def serve(
     driver.close()
     _say("left; jobs that were not done wait for the next one")
     sys.stderr.flush()
-    os._exit(0)  # threads that hang in a store that is away are not waited for
+    os._exit(0)  # do not wait for threads that hang in an unreachable store
 
 
 @command.command()

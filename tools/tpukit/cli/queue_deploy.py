@@ -18,7 +18,7 @@ _NO_SLICE = "v5e-4:spot"
 
 
 def _target_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Options that say which deployment is meant."""
+    """Add the options that select the deployment."""
     for option in reversed(
         (
             click.argument("checkout", type=click.Path(path_type=Path, exists=True, file_okay=False), default="."),

@@ -1,4 +1,4 @@
-"""`tpu queue list`, `show` and `follow`: what becomes of queued jobs."""
+"""`tpu queue list`, `show` and `follow`: the state of queued jobs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 STATUSES = ("pending", "scheduled", "running", "completed", "failed", "cancelled")
 UNSERVED_SECONDS = 3.0
-"""A supervisor that restarts has the queue's lease again within this time."""
+"""Time within which a restarting supervisor has the queue's lease again."""
 _json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
@@ -113,7 +113,7 @@ def _served() -> bool:
 
 
 def print_end(job_id: str, job: QueuedJob) -> None:
-    """Print the result of a job that completed. Raises for any other."""
+    """Print the result of a job that completed. Raise TpukitError for any other."""
     from tpukit.core.errors import TpukitError
 
     if job.status != "completed":

@@ -120,13 +120,13 @@ def command(
                 unattended.say([context.get(plan.id)])
         sys.exit(code)
     follower.start()
-    with suppress(OSError):  # nobody reads it any more: the job goes on all the same
+    with suppress(OSError):  # the output is closed, and the job does not depend on it
         submission.describe(plan)
     sys.exit(follower.follow())
 
 
 def _check_several(detached: bool, on: str, lose: str | None) -> None:
-    """Invalid for what makes sense for one job alone."""
+    """Refuse options that apply to a single job only."""
     problems = []
     if not detached:
         hint = "add --detach; `tpu job wait JOB...` waits for their ends, `tpu job logs JOB -f` follows one"
@@ -139,7 +139,7 @@ def _check_several(detached: bool, on: str, lose: str | None) -> None:
 
 
 def _check_fit(plan: Plan, wanted: bool | None) -> None:
-    """Refuse a job that the TPU compiler refuses, with its report, where the option or the setting asks for that."""
+    """If the option or the setting `fit` is set, refuse a job that the TPU compiler refuses, and print its report."""
     if not (plan.settings.fit if wanted is None else wanted):
         return
     from tpukit.cli import fit, fit_table
@@ -163,7 +163,7 @@ def _check_loss(lose: str | None, detach: bool, place: str) -> None:
 
 
 def _print_id(job_id: str) -> None:
-    """A reader that has left loses the id, not the job."""
+    """Print the id. A closed stdout loses the id, not the job."""
     from tpukit.cli.output import silence
 
     try:

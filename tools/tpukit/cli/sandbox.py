@@ -155,7 +155,7 @@ command.add_command(sandbox_faults.command)
 
 
 def _slices(words: tuple[str, ...]) -> dict[PoolKind, int]:
-    """`v4-16=2` or `v4-16:spot=2`; every wrong one at once."""
+    """Parse `v4-16=2` or `v4-16:spot=2`. Report all invalid words at once."""
     from tpukit.jobs.render import pool_kinds
 
     found: dict[PoolKind, int] = {}
@@ -227,7 +227,7 @@ def _as_json(found: Status) -> dict[str, Any]:
 
 
 class _Progress:
-    """What goes on, on stderr: one line that changes in a terminal, a line now and then elsewhere."""
+    """Progress on stderr: one changing line in a terminal, an occasional line elsewhere."""
 
     def __init__(self) -> None:
         self._terminal = sys.stderr.isatty()

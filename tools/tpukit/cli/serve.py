@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 WORKERS = 8
 LEAVE_SECONDS = 1.0
-"""How long leaving may take before what hangs is left where it hangs. Leases of a dead process are free at once."""
+"""Longest wait on exit; hanging threads are abandoned. Leases of a dead process are free at once."""
 
 
 @click.command("serve")
@@ -97,7 +97,7 @@ def _serve(
         finally:
             leaving.done()
 
-    # In a thread of its own: a signal reaches the main thread even while a round hangs in a store that does not answer.
+    # In a separate thread: a signal reaches the main thread even while a round hangs in an unreachable store.
     rounds = threading.Thread(target=run, name="rounds", daemon=True)
     rounds.start()
     leaving.wait()
@@ -112,7 +112,7 @@ def _serve(
     with suppress(OSError):
         sys.stdout.flush()
         sys.stderr.flush()
-    os._exit(0)  # threads that hang in a dead cluster are not waited for
+    os._exit(0)  # do not wait for threads that hang in an unreachable cluster
 
 
 def _start_http(service: Service, metrics: Metrics, port: int | None) -> None:
@@ -148,7 +148,7 @@ def _start_page(port: int | None) -> None:
 
 
 def _prune() -> None:
-    """What `tpu clean` does unless told otherwise."""
+    """Run `tpu clean` with its defaults."""
     from tpukit.cli import context
     from tpukit.core import paths
     from tpukit.jobs import housekeeping
@@ -184,7 +184,7 @@ def _note_presence() -> None:
 
 
 def _mirror() -> Callable[[], None] | None:
-    """What `tpu vm mirror` does, for the sheet of the settings."""
+    """Return a function that runs `tpu vm mirror` for the sheet of the settings, or None without a sheet."""
     from tpukit.jobs.spec import settings
 
     sheet = settings.load().inventory_sheet
@@ -224,7 +224,7 @@ def _unit(arguments: list[str], install: bool, now: bool) -> None:
 
 
 def _arguments(parallel: int | None, tick: float, port: int | None, page_port: int | None, no_http: bool) -> list[str]:
-    """Of the one that the unit runs."""
+    """Return the command-line arguments for the unit's `tpu serve`."""
     named = [("--parallel", parallel), ("--port", port), ("--page-port", page_port)]
     given = [word for name, value in named if value is not None for word in (name, str(value))]
     return [*given, "--tick", str(tick), *(["--no-http"] if no_http else [])]

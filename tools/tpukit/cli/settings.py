@@ -1,4 +1,4 @@
-"""`tpu settings`: show what holds for all jobs of this machine's user, and change it."""
+"""`tpu settings`: show and change the settings for all jobs of this user on this machine."""
 
 from __future__ import annotations
 

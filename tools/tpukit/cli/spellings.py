@@ -1,7 +1,7 @@
-"""Short spellings of the job manager's commands, each with the canonical one that it stands for. Pure.
+"""Short spellings of the job manager's commands, each mapped to its canonical command. Pure.
 
-`tpu kill 101 xibo` is `tpu job stop xibo:101`. Canonical commands pass through unchanged, and what a spelling does not
-know is handed on, so that the canonical command refuses it in its own words.
+`tpu kill 101 xibo` is `tpu job stop xibo:101`. Canonical commands pass through unchanged. Arguments that a spelling
+does not know are passed on, so that the canonical command rejects them with its own message.
 """
 
 from __future__ import annotations
@@ -20,18 +20,22 @@ _WINDOW = dict.fromkeys(("w", "-w", "window", "-window", "windows", "-windows"),
 
 @dataclass(frozen=True, slots=True)
 class Spelling:
-    """`becomes` is filled with the plain words, which are named in order by `takes`; a user that it has no place for
-    follows as --user."""
+    """A short spelling.
 
-    words: str  # all that the first word may be
+    `becomes` is filled with the positional words, which `takes` names in order. A user without a place in it is added
+    as
+    --user.
+    """
+
+    words: str  # all spellings of the first word
     becomes: str
     says: str
     takes: str = "user"
-    named: Mapping[str, str] = field(default_factory=dict)  # KEY=VALUE that stands for a plain word, by KEY
-    options: Mapping[str, str] = field(default_factory=dict)  # KEY=VALUE that is an option, by KEY
+    named: Mapping[str, str] = field(default_factory=dict)  # KEY=VALUE that stands for a positional word, by KEY
+    options: Mapping[str, str] = field(default_factory=dict)  # KEY=VALUE that becomes an option, by KEY
     flags: Mapping[str, str] = field(default_factory=dict)
     settings: bool = False  # any other KEY=VALUE is a setting of the program
-    tldr: str = ""  # an example worth knowing on the first day
+    tldr: str = ""  # an example for new users
 
 
 _TO_START = {"dir": "--dir", "tag": "--tag", "rule": "--rule", "ssn": "--notes", "place": "--place"}
@@ -136,7 +140,7 @@ BY_WORD = {word: one for one in SPELLINGS for word in one.words.split()}
 
 
 def canonical(arguments: Sequence[str]) -> list[str]:
-    """What these words, those behind `tpu`, stand for."""
+    """Return the canonical command line for these arguments of `tpu`."""
     if not arguments:
         return []
     first, *rest = arguments
@@ -149,7 +153,7 @@ def canonical(arguments: Sequence[str]) -> list[str]:
 
 
 def _is_short(first: str, rest: Sequence[str]) -> bool:
-    """Return whether it is a short spelling: `run` and `clean` are canonical commands too, with files and no word."""
+    """Return True for a short spelling. `run` and `clean` are also canonical commands, with files or without words."""
     plain = bool(rest) and _plain(rest[0])
     if first == "clean":
         return plain or "-re" in rest
@@ -184,7 +188,7 @@ def _filled(spelling: Spelling, words: Sequence[str]) -> list[str]:
         else:
             options.append(spelling.flags.get(word, word))
     places = [name for name in spelling.takes.split() if name not in values]
-    if "window" in places and "user" in places:  # in any order, as a number is nobody's name
+    if "window" in places and "user" in places:  # in any order, as a number is never a user name
         number = next((word for word in plain if word.isdecimal()), None)
         if number is not None:
             plain.remove(number)
@@ -198,7 +202,7 @@ def _filled(spelling: Spelling, words: Sequence[str]) -> list[str]:
 
 
 def _word(part: str, values: Mapping[str, str]) -> str:
-    """Empty where nothing was given for it."""
+    """Fill a part of a template; return "" if its last value is missing."""
     names = re.findall(r"\{(\w+)\}", part)
     if names and names[-1] not in values:
         return ""

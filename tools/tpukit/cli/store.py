@@ -1,4 +1,4 @@
-"""`tpu store`: where jobs are remembered, who works on them, and how to move them to another home."""
+"""`tpu store`: where jobs are stored, which processes hold leases, and how to move to another store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a job file to a record: the plan, the id that it will have, its code, and the moment in which it is sent."""
+"""Submission of a job: from the job file to the plan, its id, its code, and its record."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tpukit.places.base import Place
 
 PAUSES = (0.5, 1.0, 2.0, 4.0)
-"""Seconds between tries to share the code of a job, and to record the job."""
+"""Seconds between retries to share the code of a job, and to record the job."""
 
 set_option = click.option(
     "--set", "sets", multiple=True, metavar="KEY=VALUE", help="Override any field of the job file; repeatable."
@@ -36,7 +36,7 @@ def make_plan(
     tags: tuple[str, ...] = (),
     aliases: Mapping[str, str] | None = None,
 ) -> Plan:
-    """The plan for the job in `file`, with `tags` beside its own and `aliases` beside those of the settings."""
+    """Return the plan for the job in `file`. `tags` and `aliases` extend those of the job and the settings."""
     from tpukit.jobs import plan, spec
     from tpukit.jobs.spec import settings
 
@@ -47,7 +47,7 @@ def make_plan(
 
 
 def on_machines(plan: Plan, names: str) -> Plan:
-    """The plan for the machines that a person named, with commas between them; empty: the place finds some."""
+    """Return the plan for the machines in `names`, separated by commas. Empty: the place chooses."""
     from tpukit.cli import context
     from tpukit.jobs.plan import VmTarget
 
@@ -59,7 +59,7 @@ def on_machines(plan: Plan, names: str) -> Plan:
 
 
 def check_place(place: str) -> None:
-    """Empty: any."""
+    """Raise Invalid for an unknown place. Empty means any place."""
     if place and place not in places.NAMES:
         raise Invalid(Problem("--place", f"there is no place {place!r}", f"write one of {', '.join(places.NAMES)}"))
 
@@ -72,8 +72,10 @@ def check_tags(where: str, tags: tuple[str, ...]) -> None:
 
 
 def settle(plan: Plan) -> Plan:
-    """The plan as it would be sent now: with what its place adds, and the id that is free. Raises what the place would
-    refuse."""
+    """Return the plan as it would be sent now, with additions of its place and a free id.
+
+    Raise Invalid if the place would refuse it.
+    """
     from tpukit.cli import context
 
     place = context.places()[plan.place]
@@ -81,13 +83,15 @@ def settle(plan: Plan) -> Plan:
 
 
 def settle_all(plans: Sequence[Plan]) -> tuple[list[Plan], list[tuple[int, Problem]]]:
-    """The same for several plans of one place, which is asked once what is in use there; and what it would refuse, with
-    the number of the plan."""
+    """Settle several plans, and return the problems with the number of their plan.
+
+    The ids in use are read once per team.
+    """
     from tpukit.cli import context
 
     settled: list[Plan] = []
     problems: list[tuple[int, Problem]] = []
-    taken: dict[str, frozenset[str]] = {}  # by team
+    taken: dict[str, frozenset[str]] = {}  # ids by team
     for number, plan in enumerate(plans):
         place = context.places()[plan.place]
         try:
@@ -102,7 +106,7 @@ def settle_all(plans: Sequence[Plan]) -> tuple[list[Plan], list[tuple[int, Probl
 
 
 def inspect(plan: Plan) -> Plan:
-    """The plan with its code as it is now; nothing is stored. Raises what would keep it from being staged."""
+    """Return the plan with its current code, without storing anything. Raise Invalid if the code cannot be staged."""
     from tpukit.jobs import snapshots as stage
 
     if not plan.spec.code:
@@ -123,9 +127,9 @@ def stage_code(plan: Plan) -> Plan:
 
 
 def record(plan: Plan, owner: str = "") -> Plan:
-    """Record the job, and return the plan with the id that it got. From here on any driver may drive it.
+    """Record the job, and return the plan with its id. From here on any driver may drive it.
 
-    However often a try is repeated because its answer was lost, one job is there: the record names the submission.
+    Retries after a lost response still create one job: the record names the submission.
     """
     from msgspec.structs import replace as changed
 
@@ -166,7 +170,7 @@ def record(plan: Plan, owner: str = "") -> Plan:
 
 
 def _share_code(plan: Plan) -> None:
-    """Put the code where drivers on other machines find it. Once the job is recorded, this machine may be lost."""
+    """Upload the code for drivers on other machines. Once the job is recorded, this machine may be lost."""
     from tpukit.cli import context
 
     for pause in (*PAUSES, None):
@@ -183,7 +187,7 @@ def _share_code(plan: Plan) -> None:
 
 
 def _submission_of(job_id: str) -> str | None:
-    """Of the job with this id: the text that its sender chose; None: there is no such job."""
+    """Return the submission text in the record of this job, or None if there is no such job."""
     from tpukit.cli import context
     from tpukit.core.errors import NotFound
     from tpukit.jobs.records import JOBS
@@ -197,7 +201,7 @@ def _submission_of(job_id: str) -> str | None:
 
 
 def _check_size(plan: Plan) -> None:
-    """Invalid where the plan leaves no room for the record's history."""
+    """Raise Invalid if the plan leaves no room for the record's history."""
     import msgspec
 
     from tpukit.jobs.records import PLAN_BYTES
@@ -208,7 +212,7 @@ def _check_size(plan: Plan) -> None:
 
 
 def describe(plan: Plan, *, details: bool = False) -> None:
-    """Print a plan for a person. `details`: also where it runs and what is run there, as a dry run shows."""
+    """Print a plan. `details`: also where and what it runs, as a dry run shows."""
     import shlex
 
     from tpukit.cli import context
@@ -234,7 +238,7 @@ def describe(plan: Plan, *, details: bool = False) -> None:
 
 
 def warn(plan: Plan) -> None:
-    """Print what would lose work, before the job is sent."""
+    """Warn about risks of losing work, before the job is sent."""
     from tpukit.cli import context
     from tpukit.jobs.report import risks
 
@@ -260,9 +264,9 @@ def _with_free_id(place: Place, plan: Plan, taken: frozenset[str] | None = None)
 
 
 def _in_free_workdir(place: Place, plan: Plan) -> Plan:
-    """Return the plan, for a workdir that holds nothing of another job. Raises Invalid where it does.
+    """Return the plan if its workdir holds no output of another job, else raise Invalid.
 
-    What a job of this store left that has ended without any output is free too.
+    The workdir of an ended job of this store that left no output is free too.
     """
     from tpukit.core.errors import TpukitError
     from tpukit.places.workdirs import Workdirs

@@ -1,4 +1,4 @@
-"""`tpu team`: who may use how many slices, and what runs and waits in the queues."""
+"""`tpu team`: quotas of teams, and running and waiting jobs in their queues."""
 
 from __future__ import annotations
 
@@ -225,7 +225,7 @@ def remove(name: str, force: bool, unbind: bool, project: str | None) -> None:
 
 
 def _show_what_stays(team: Team) -> None:
-    """A team's own account and folder outlive it: checkpoints are nobody's to delete by the way."""
+    """Print how to delete a team's own account and folder. They outlive the team, as the folder has checkpoints."""
     from tpukit.cluster import team_account
     from tpukit.jobs.spec import settings
 
@@ -259,7 +259,7 @@ def _find(cluster: Cluster, name: str, account: str) -> Team:
 
 
 def _identity(verb: str, team: Team, account: str, project: str | None) -> Command | None:
-    """What lets the team's pods act as its Google account: the half of Workload Identity that is IAM's."""
+    """Return the command that binds the team's pods to its Google account: the IAM part of Workload Identity."""
     if not team.email:
         return None
     from tpukit.cluster import gcloud
@@ -276,7 +276,7 @@ def _identity(verb: str, team: Team, account: str, project: str | None) -> Comma
 
 
 def _own_account(name: str, bucket: str | None, project: str | None, email: str | None) -> list[Step]:
-    """What makes a team's own account and folder."""
+    """Return the steps that create a team's own account and folder."""
     from tpukit.cluster import team_account
     from tpukit.jobs.spec import settings
 
@@ -290,7 +290,7 @@ def _own_account(name: str, bucket: str | None, project: str | None, email: str 
 
 
 def _grant_members(team: Team, project: str | None, bucket: str | None, *, own: bool, run: bool) -> None:
-    """Grant members what they need outside the cluster, or show how."""
+    """Grant members the roles that they need outside the cluster, or print the commands."""
     from tpukit.cli import context
     from tpukit.cluster import gcloud, team_members
     from tpukit.jobs.spec import settings

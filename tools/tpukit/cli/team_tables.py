@@ -1,4 +1,4 @@
-"""What `tpu team` prints: teams, queues and jobs as tables and as JSON; what was changed."""
+"""Output of `tpu team`: teams, queues, jobs and changes, as tables and as JSON."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tpukit.teams.registry import Change
 from tpukit.teams.team import Team
 
 _NARROWEST = 40
-"""Columns that a text needs beside a table; with less it goes below its row."""
+"""Columns that a text next to a table needs; with fewer it is printed below its row."""
 
 
 def print_teams(teams: Sequence[Team], rows: Sequence[JobRow]) -> None:
@@ -164,7 +164,7 @@ def _slices(numbers: Mapping[str, int]) -> str:
 def fitted(
     table: Sequence[Sequence[str]], width: int, *, text: bool = False, drop: Sequence[str] = ()
 ) -> list[Sequence[str]]:
-    """The table, its headings first, without the columns for which there is no room. Width 0: there is any room."""
+    """Return the table, headings first, without the columns that do not fit. Width 0: no limit."""
     left = [*table]
     for name in drop:
         fixed = len(left[0]) - 1 if text else len(left[0])
@@ -178,9 +178,11 @@ def fitted(
 def _print(
     headings: Sequence[str], rows: Sequence[Sequence[str]], *, text: bool = False, drop: Sequence[str] = ()
 ) -> None:
-    """Columns as wide as they need to be: no name is cut. Those of `drop` are left out in this order where the terminal
-    is too narrow. A text in the last one is folded beside them, or below where that is too narrow to read; where nobody
-    looks at the width (a file, grep), a row stays one line."""
+    """Print a table without cutting names.
+
+    Columns in `drop` are left out in this order if the terminal is too narrow. A text in the last column is wrapped
+    beside the others, or below them if too narrow to read. Without a terminal (a file, grep), a row stays on one line.
+    """
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
     whole = fitted([headings, *rows], width, text=text, drop=drop)
     fixed = len(whole[0]) - 1 if text else len(whole[0])

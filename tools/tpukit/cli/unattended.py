@@ -1,4 +1,4 @@
-"""Active jobs that nothing drives: what their places have of them, and a notice for the person who looks."""
+"""Active jobs without a driver: their state in their places, and a notice for the user."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from tpukit.places.base import Observation, Place
 
 SECONDS = 10.0
-"""How long places may take to answer: a command that shows jobs must not hang with them."""
+"""Longest wait for places: a command that shows jobs must not hang with them."""
 ATTEMPTS_MOST = 20
-"""Attempts that a place has begun by itself and that are followed to show one job."""
+"""Limit of attempts to follow that a place began by itself, to show one job."""
 START = "start one with `tpu serve`, or with `tpu serve --install --now` for good"
 
 
@@ -30,7 +30,7 @@ def undriven(jobs: Sequence[Job]) -> list[Job]:
 
 
 def notice(jobs: Sequence[Job]) -> str:
-    """Return the sentence for a person whose jobs need a `tpu serve` while none runs; empty where all is well."""
+    """Return a notice if jobs need a `tpu serve` and none runs, else ""."""
     from tpukit.cli import context
     from tpukit.jobs import report
     from tpukit.serve import presence
@@ -51,7 +51,7 @@ def say(jobs: Sequence[Job]) -> None:
 
 
 def as_seen_by_places(jobs: Sequence[Job]) -> list[Job]:
-    """Return the jobs as their places see them now, where the record of one that nothing drives is behind."""
+    """Return the jobs with their current state in their places, if no process updates their record."""
     behind = [job for job in undriven(jobs) if job.attempts]
     if not behind:
         return list(jobs)
@@ -63,7 +63,7 @@ def as_seen_by_places(jobs: Sequence[Job]) -> list[Job]:
     for one in asked:
         one.start()
     for one in asked:
-        one.join(SECONDS)  # of a place that answers later the record is shown
+        one.join(SECONDS)  # after this time, show the record
     return [seen.get(job.id, job) for job in jobs]
 
 
@@ -88,7 +88,7 @@ def _collect(name: str, jobs: Sequence[Job], seen: dict[str, Job]) -> None:
 
 
 def _follow(place: Place, jobs: Sequence[Job], seen: dict[str, Job]) -> None:
-    """Observe the jobs, and again those of which the place has begun another attempt by itself."""
+    """Observe the jobs, and again those for which the place has begun another attempt by itself."""
     from tpukit.core.errors import TpukitError
     from tpukit.places.base import Handle
 
@@ -105,9 +105,9 @@ def _follow(place: Place, jobs: Sequence[Job], seen: dict[str, Job]) -> None:
 
 
 def _updated(job: Job, seen: Observation) -> Job:
-    """Return the job as a driver would record it. One whose attempt was lost is not over.
+    """Return the job as a driver would record it. A job whose attempt was lost has not ended.
 
-    Where the place does nothing by itself, the job waits for a driver that decides what follows.
+    If the place does not drive jobs itself, the job waits for a driver to decide what follows.
     """
     from msgspec.structs import replace
 

@@ -1,4 +1,4 @@
-"""Jobs that run in a place and are in no store of ours: how `tpu job` shows them, and what it may do to them."""
+"""Unmanaged jobs, which run in a place but are in no store of ours: display, stop, rerun and adoption."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from tpukit.places.unmanaged import UnmanagedJobs
 
 
 def listed(jobs: Sequence[Job], only: str) -> list[Job]:
-    """Those of every place that can tell and is worth asking, as records for tables and JSON. `only`: of this place."""
+    """Return unmanaged jobs as records for tables and JSON. `only`: a single place to query."""
     there = [(place, one) for place in _places(only, {job.place for job in jobs}) for one in _ask(place, jobs)]
     names = context.store().keys(JOBS) if there else frozenset()
     return [as_job(place.name, one) for place, one in there if not _is_ours(one, jobs, names)]
 
 
 def find(name: str, missing: NotFound) -> tuple[UnmanagedJobs, Unmanaged]:
-    """By TEAM/NAME, or by a name that one team alone has; where no place can be asked, the store's own answer."""
+    """Return an unmanaged job by TEAM/NAME, or by a name that only one team has. Raise `missing` if none matches."""
     matches = []
     for place in _places("", set(context.places())):
         try:
@@ -96,7 +96,7 @@ def adopt(place: UnmanagedJobs, one: Unmanaged) -> None:
 
 
 def _places(only: str, used: set[str]) -> Iterator[UnmanagedJobs]:
-    """Those that can tell. Unless one is named, those that jobs were sent to or that this machine was set up for."""
+    """Yield the places that support unmanaged jobs: `only`, or else those in use or set up on this machine."""
     for name in context.places():
         worth = name == only if only else name in used or by_name.is_set_up(name)
         if worth and by_name.has_unmanaged(name):
@@ -112,19 +112,19 @@ def _ask(place: UnmanagedJobs, jobs: Sequence[Job]) -> Sequence[Unmanaged]:
 
 
 def _teams(jobs: Sequence[Job]) -> list[str]:
-    """Where to ask, for those who may not ask everywhere."""
+    """Return the teams to query, for users who may not list all."""
     from tpukit.jobs.spec import settings
 
     return sorted({settings.load().team, *(job.team for job in jobs)})
 
 
 def _is_ours(one: Unmanaged, jobs: Sequence[Job], names: frozenset[str]) -> bool:
-    """Whether the store has it: another team may use the same name."""
+    """Return True if the store has this job: another team may use the same name."""
     name = one.id.partition("/")[2]
     if name not in names:
         return False
     try:
         job = next((job for job in jobs if job.id == name), None) or context.get(name)
-    except TpukitError:  # one that cannot be read is listed as such
+    except TpukitError:  # listed separately as unreadable
         return True
     return job.team == one.team

@@ -1,4 +1,4 @@
-"""`tpu user`: people who share TPU VMs, their working directories and settings."""
+"""`tpu user`: users of shared TPU VMs, their working directories and settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `tpu vm` does to TPU VMs: apply, reapply, delete, restart."""
+"""Actions of `tpu vm` on TPU VMs: apply, reapply, delete, restart."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def _state(vm: Vm) -> str:
 
 
 def _ask(vm: Vm, question: str, yes: bool) -> None:
-    """Ask, and name the job that would be lost; refuse to lose one without a question."""
+    """Ask for confirmation, naming the job that would be lost. With `--yes`, refuse if a job runs."""
     from tpukit.cli import vms
     from tpukit.core.errors import Conflict
 

@@ -119,7 +119,7 @@ def _has_wandb_key() -> bool:
 
 
 class Shell:
-    """Hosts over SSH, their keys as Google has them."""
+    """Hosts over SSH, with the host keys that Google publishes."""
 
     def __init__(self, vm: Vm) -> None:
         from tpukit.cli import vms

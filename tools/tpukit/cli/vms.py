@@ -1,4 +1,4 @@
-"""The TPU VMs that commands mean, and the cloud that has them."""
+"""Lookup of the TPU VMs that commands name, and the cloud client."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def cloud() -> Client:
 
 
 def zones() -> list[str]:
-    """Those of the inventory, and that of the settings."""
+    """Return the zones of the inventory and of the settings."""
     from tpukit.cli import context
     from tpukit.sharing import inventory
 
@@ -45,7 +45,7 @@ def zones() -> list[str]:
 
 
 def rows(of_zones: Sequence[str] | None = None) -> list[Row]:
-    """All TPUs: one list call for each zone."""
+    """Return all TPUs, with one list call per zone."""
     from tpukit.cli import context
     from tpukit.places.tpu_vm import target
     from tpukit.sharing import inventory, shared_vms
@@ -75,7 +75,7 @@ def job_on(vm: Vm) -> Job | None:
 
 
 def is_active(job_id: str) -> bool | None:
-    """None: no such job is remembered."""
+    """Return True for an active job, or None if no such job is recorded."""
     from tpukit.cli import context
     from tpukit.jobs import records
 
@@ -91,7 +91,7 @@ def full_name(word: str) -> str:
 
 
 def known(word: str, *, zone: str = "", type_: str = "", spot: bool | None = None, register: bool = True) -> Vm:
-    """Return the TPU VM that `word` names, as the inventory has it; add an unknown one by what its name says."""
+    """Return the TPU VM that `word` names, from the inventory; register an unknown one from the parts of its name."""
     from tpukit import catalogue
     from tpukit.cli import context
     from tpukit.jobs.spec import settings as settings_file
@@ -120,7 +120,7 @@ def known(word: str, *, zone: str = "", type_: str = "", spot: bool | None = Non
 
 
 def has_option(name: str) -> bool:
-    """Whether the command that runs has this option: a hint must not name another one's."""
+    """Return True if the running command has this option: a hint must not name another command's."""
     import click
 
     running = click.get_current_context(silent=True)
@@ -142,7 +142,7 @@ def public_key() -> str:
 
 
 def write_sheet(sheet: str, tab: str = SHEET_TAB, before: Sequence[Sequence[str]] = ()) -> list[list[str]]:
-    """The inventory as a table, written into a Google Sheet unless it is as it was `before`."""
+    """Write the inventory into a Google Sheet unless it equals `before`, and return it as a table."""
     from tpukit.google import sheets
     from tpukit.sharing import inventory
 

@@ -1,4 +1,4 @@
-"""The user a command is for: --user, and the default."""
+"""The user that a command is for: --user, and the default."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ user_option = click.option(
 
 
 def user_name(given: str) -> str:
-    """Return the user that a command is for. Invalid where several could be meant."""
+    """Return the user that a command is for. Raise Invalid if it is ambiguous."""
     from tpukit.cli import context
     from tpukit.sharing import users
     from tpukit.sharing.users import USERS
@@ -40,7 +40,7 @@ def user_name(given: str) -> str:
 
 
 def reserved() -> frozenset[str]:
-    """Words that commands begin with."""
+    """Return the words that commands begin with."""
     from tpukit import cli
     from tpukit.cli import spellings
 
@@ -48,13 +48,13 @@ def reserved() -> frozenset[str]:
 
 
 def window_name(text: str) -> str:
-    """`USER:NUMBER` of `USER:NUMBER`, `:NUMBER` or a number alone; empty for all that is no window."""
+    """Return `USER:NUMBER` for `USER:NUMBER`, `:NUMBER` or a number alone, or "" for any other text."""
     user, _, number = text.rpartition(":")
     return f"{user_name(user)}:{int(number)}" if number.isdecimal() and len(number) < 19 else ""
 
 
 def local_time(at: float, user: str) -> Any:
-    """A moment as the user's clock shows it."""
+    """Return a moment in the user's time zone."""
     from datetime import UTC, datetime
     from zoneinfo import ZoneInfo
 

@@ -1,4 +1,4 @@
-"""The only clock. Everything that waits or stamps takes one, so that tests can turn its hands."""
+"""Clocks. Everything that waits or takes timestamps gets one as an argument, so that tests can control time."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Protocol
 
 class Clock(Protocol):
     def now(self) -> float:
-        """Seconds since the epoch: for stamps. It may be set back, and goes on while the machine sleeps."""
+        """Return the seconds since the epoch, for timestamps. They may be set back, and include time asleep."""
 
     def monotonic(self) -> float:
-        """Seconds that this machine was awake: for how long something takes."""
+        """Return the seconds for which this machine was awake, for durations."""
 
     def elapsed(self) -> float:
-        """Seconds since some moment, those included for which this machine slept or this process was suspended."""
+        """Return the seconds since some moment, including time asleep or suspended."""
 
     def sleep(self, seconds: float) -> None: ...
 
@@ -35,7 +35,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """Time passes only when somebody sleeps on it."""
+    """A clock that advances only in `sleep` and `suspend`."""
 
     def __init__(self, start: float = 1_700_000_000.0) -> None:
         self._now = start
@@ -56,10 +56,10 @@ class ManualClock:
         self.suspend(seconds)
 
     def suspend(self, seconds: float) -> None:
-        """Let time pass while this machine sleeps."""
+        """Advance the time as if this machine were asleep."""
         self._now += seconds
         self._elapsed += seconds
 
     def set(self, now: float) -> None:
-        """Set the wall clock and nothing else."""
+        """Set the wall clock only."""
         self._now = now

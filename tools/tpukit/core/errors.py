@@ -1,7 +1,7 @@
 """Errors, classed by what the caller does next.
 
-Adapters translate what a library or a cloud raised into one of these once, with the cause chained, and nobody above
-them looks at a status code again.
+Adapters translate each error of a library or a cloud into one of these once, with the cause chained. The layers above
+never look at a status code.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 
 class TpukitError(Exception):
-    """Base of everything tpukit raises on purpose. `hint` says what to do next."""
+    """Base of all errors that tpukit raises on purpose. `hint` gives the next step."""
 
     exit_code = 1
 
@@ -26,7 +26,7 @@ class TpukitError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing wrong with something a person wrote."""
+    """One problem in the user's input."""
 
     where: str  # "job.yaml:3", "--set slices"
     what: str  # "tpu: there is no v4-33"
@@ -38,7 +38,7 @@ class Problem:
 
 
 class Invalid(TpukitError):
-    """What the person wrote cannot be done as written: change it. Carries every problem at once."""
+    """The input cannot be used as written: change it. Carries every problem at once."""
 
     exit_code = 2
 
@@ -52,11 +52,11 @@ class Invalid(TpukitError):
 
 
 class NotFound(TpukitError):
-    """The thing named is not there: name another."""
+    """The named object does not exist: name another."""
 
 
 class Conflict(TpukitError):
-    """Somebody else has it, or it is in a state that forbids this: look, then decide."""
+    """The object has another holder, or its state forbids the call: look, then decide."""
 
 
 class LeaseLost(Conflict):
@@ -64,25 +64,25 @@ class LeaseLost(Conflict):
 
 
 class NoCapacity(TpukitError):
-    """The cloud has none to give: wait, or go elsewhere."""
+    """The cloud has no capacity: wait, or try elsewhere."""
 
 
 class Denied(TpukitError):
-    """Not allowed: ask whoever grants it."""
+    """Permission denied: ask an administrator for it."""
 
 
 class HostKeyChanged(Denied):
-    """Another machine answers than the one that was meant, or that one was made anew a moment ago."""
+    """Unexpected SSH host key: a different machine answered, or the machine was recreated a moment ago."""
 
 
 class Unauthenticated(Denied):
-    """It is not known who asks: sign in again."""
+    """Not signed in, or the session expired: sign in again."""
 
 
 class Transient(TpukitError):
-    """Passing trouble: the same call may go through later.
+    """A temporary failure: the same call may succeed later.
 
-    `retry_after`: seconds before which whoever refused does not want to be asked again; 0 where it did not say.
+    `retry_after`: seconds to wait before the next call, as the server requested; 0 if it did not.
     """
 
     def __init__(self, message: str, *, hint: str = "", retry_after: float = 0.0) -> None:
@@ -95,5 +95,5 @@ class NotYet(TpukitError):
 
 
 def seconds_of(retry_after: str) -> float:
-    """Of a header Retry-After. One with a date is rare, and a clock that is off would make it a long time."""
+    """Return the seconds in a Retry-After header. Dates are rare and depend on the local clock, so they count as 0."""
     return float(retry_after) if retry_after.isascii() and retry_after.isdigit() else 0.0

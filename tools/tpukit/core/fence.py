@@ -22,7 +22,7 @@ _current: ContextVar[Check | None] = ContextVar("fence", default=None)
 
 @contextmanager
 def held(check: Check) -> Iterator[None]:
-    """Run the block under `check`, which raises LeaseLost or returns for how many seconds the lease is still held."""
+    """Run the block under `check`, which raises LeaseLost or returns the seconds for which the lease is still held."""
     token = _current.set(check)
     try:
         yield

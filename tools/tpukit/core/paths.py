@@ -1,4 +1,4 @@
-"""Where tpukit keeps things on this machine: the XDG folders, or all of it below $TPUKIT_HOME."""
+"""Folders of tpukit on this machine: the XDG folders, or subfolders of $TPUKIT_HOME."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from tpukit.core.errors import Denied
 
 
 def state() -> Path:
-    """What is remembered: the store and its locks."""
+    """Return the folder for the store and its locks."""
     return _folder("state", "XDG_STATE_HOME", ".local/state")
 
 
 def data() -> Path:
-    """What is made: runs, staged code, TensorBoard data."""
+    """Return the folder for runs, staged code and TensorBoard data."""
     return _folder("data", "XDG_DATA_HOME", ".local/share")
 
 
 def cache() -> Path:
-    """What can be made again: whoever removes it loses time and nothing else."""
+    """Return the folder for files that can be recreated; deleting it costs only time."""
     return _folder("cache", "XDG_CACHE_HOME", ".cache")
 
 
 def mark(file: Path) -> str:
-    """Random text that is made once and kept in `file`: by it this folder is known elsewhere."""
+    """Return the random text in `file`, which identifies this folder elsewhere; create it on first use."""
     if not file.exists():
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         new = file.with_name(f"{file.name}.{secrets.token_hex(4)}")

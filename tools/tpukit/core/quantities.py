@@ -1,4 +1,4 @@
-"""Amounts as Kubernetes writes them, and as people read them."""
+"""Quantities in the notation of Kubernetes, and counts for display."""
 
 from __future__ import annotations
 
@@ -24,15 +24,17 @@ _UNITS: dict[str, int | Decimal] = {
 
 
 def amount(quantity: str | float) -> Decimal:
-    """The number that `8`, `500m`, `407G` or `16Gi` stands for."""
+    """Return the number that `8`, `500m`, `407G` or `16Gi` stands for."""
     text = str(quantity)
     unit = next((unit for unit in _UNITS if text.endswith(unit)), "")
     return Decimal(text.removesuffix(unit)) * _UNITS.get(unit, 1)
 
 
 def quantity(number: Decimal | int) -> str:
-    """The same number as Kubernetes itself writes it. Written in another way, sending a document again would count as a
-    change of it."""
+    """Return the number as Kubernetes itself writes it.
+
+    In any other notation, resending a document would count as a change of it.
+    """
     if number != int(number):
         return f"{int(number * 1000)}m"
     whole, suffixes = int(number), iter("kMGTPE")

@@ -1,4 +1,4 @@
-"""Where the files that are not Python live: inside the wheel, or in the checkout when installed editable."""
+"""Locations of the files that are not Python: inside the wheel, or in the checkout of an editable install."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def folder(name: str) -> Path:
-    """The folder `jobset`, `kueue`, `terraform` or `sandbox` that came with this tpukit."""
+    """Return the path of `jobset`, `kueue`, `terraform` or `sandbox` that came with this tpukit."""
     packaged = _PACKAGE / "_data" / name
     if packaged.is_dir():
         return packaged
@@ -18,7 +18,7 @@ def folder(name: str) -> Path:
 
 
 def install_hint(extra: str) -> str:
-    """Return the command that installs an optional part of tpukit from where this tpukit came from."""
+    """Return the command that installs an optional part of tpukit from the source of this installation."""
     checkout = _PACKAGE.parents[1]
     if (checkout / "pyproject.toml").is_file():
         return f"run `pip install --editable '{checkout}[{extra}]'`"
@@ -29,7 +29,7 @@ def install_hint(extra: str) -> str:
 
 
 def _origin() -> str:
-    """Return what pip recorded of where it took tpukit from.
+    """Return the record that pip keeps of the source of tpukit.
 
     https://packaging.python.org/en/latest/specifications/direct-url/
     """

@@ -1,4 +1,5 @@
-"""`tpu serve`: drives jobs for as long as it runs, whatever happens to one of them, to a cluster or to the store.
+"""`tpu serve`: a daemon that drives jobs through failures of single jobs, of clusters and of the store.
 
-Several may run at once, on one machine or many: leases decide who drives what, and what one leaves another takes over.
+Several may run at once, on one machine or many: leases decide which one drives a job, and another takes over when it
+stops.
 """

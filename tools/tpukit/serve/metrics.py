@@ -1,4 +1,7 @@
-"""What `tpu serve` counts, as Prometheus reads it: https://prometheus.io/docs/instrumenting/exposition_formats/"""
+"""Metrics of `tpu serve` in Prometheus format.
+
+https://prometheus.io/docs/instrumenting/exposition_formats/
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from tpukit.kernel.store import Store, everything
 
 
 class Metrics:
-    """Safe from any thread."""
+    """Counters and gauges of one process; thread-safe."""
 
     content_type = CONTENT_TYPE
 
@@ -73,7 +76,7 @@ class Metrics:
         return "".join(f"{line}\n" for line in lines)
 
     def _from_store(self) -> tuple[Mapping[Any, float], Mapping[Any, float]]:
-        """Left out where the store does not answer: a stale number would look like a true one."""
+        """Return job and lease counts, or nothing if the store is unreachable: stale numbers would look true."""
         try:
             states = Counter(entry.value.state for entry in everything(self._store, JOBS, states=ACTIVE))
             held = sum(

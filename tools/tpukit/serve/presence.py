@@ -1,4 +1,4 @@
-"""Which `tpu serve` drive the jobs of a store: a lease while one runs, and a note of when each was last there."""
+"""Presence of the `tpu serve` processes of a store: a lease while one runs, and a note of when each last ran."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PREFIX = "serve/"
 class Serving(msgspec.Struct, frozen=True):
     name: str  # USER@MACHINE
     created: float
-    seen: float  # when it last noted that it runs
+    seen: float  # last time it noted that it runs
 
 
 SERVING: Kind[Serving] = Kind("serving", Serving, state="name", order="created")
@@ -39,5 +39,5 @@ def running(store: Store) -> bool:
 
 
 def last_seen(store: Store) -> float:
-    """Return when one was last there; 0 where none ever was."""
+    """Return when any `tpu serve` last ran, or 0 if none ever did."""
     return max((entry.value.seen for entry in everything(store, SERVING)), default=0.0)

@@ -1,4 +1,4 @@
-"""What `tpu serve` does for ever: rounds over all jobs; beside them sweeping, housekeeping and a mirror."""
+"""The service of `tpu serve`: rounds over all jobs, with sweeping, housekeeping and a mirror in background threads."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tpukit.kernel.store import Store
 from tpukit.serve.metrics import Metrics
 
 SWEEP_SECONDS = 60.0
-"""Between two sweeps: what is to be removed has to be seen twice over a minimum age."""
+"""Interval of sweeps: an object is removed only after it was seen twice over a minimum age."""
 HOUSEKEEPING_SECONDS = 3600.0
 MIRROR_SECONDS = 300.0
 PRESENCE_SECONDS = 60.0
@@ -21,7 +21,7 @@ SETTLE_SECONDS = 5.0
 
 
 class Service:
-    """`run` is called once, in any thread; everything else may be called from anywhere."""
+    """The daemon. Call `run` once, in any thread; the other methods are thread-safe."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class Service:
         mirror: Callable[[], None] | None = None,
         presence: Callable[[], None] | None = None,
     ) -> None:
-        """`mirror` shows elsewhere what the store has; `presence` notes that this service runs."""
+        """Create the service. `mirror` copies the store's contents elsewhere; `presence` notes that it runs."""
         self._store, self._driver, self._say = store, driver, say
         self._beside = [
             ("housekeeping", housekeeping, HOUSEKEEPING_SECONDS),
@@ -73,7 +73,7 @@ class Service:
         self.loop.stop()
 
     def alive(self) -> bool:
-        """Whether rounds start and finish. An unreachable store is no reason for a restart."""
+        """Return True while rounds start and finish. An unreachable store is no reason for a restart."""
         return self.loop.alive()
 
     def hanging(self) -> Mapping[str, float]:
@@ -81,18 +81,18 @@ class Service:
         return self.loop.hanging()
 
     def ready(self) -> bool:
-        """Whether the store answers and a round went through lately."""
+        """Return True if the store responds and a round completed recently."""
         return self.loop.ready()
 
     def _round(self) -> int:
-        """How many jobs are left that can be driven from here."""
+        """Run one round and return the number of remaining jobs that can be driven from here."""
         self._driver.round()
         return self._driver.kernel.drivable
 
     def _watch(self) -> Callable[[], None]:
         try:
             return self._store.watch(JOBS, self.loop.wake)
-        except TpukitError:  # a hint that never comes costs a tick
+        except TpukitError:  # without the watch, a change is seen one tick later
             return lambda: None
 
     def _sweep(self) -> None:

@@ -1,4 +1,4 @@
-"""`tpu serve` as a systemd user unit: started with the machine, started again whenever it ends."""
+"""`tpu serve` as a systemd user unit: started with the machine, and restarted whenever it ends."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PASSED_ON = (
     "GOOGLE_APPLICATION_CREDENTIALS",
     "CLOUDSDK_CONFIG",
 )
-"""Of the environment of whoever installs it: a unit starts with next to none."""
+"""Environment variables to copy from the installing user: a unit starts with almost none."""
 
 _UNIT = """\
 # Written by `tpu serve --install`; `tpu serve --uninstall` removes it.
@@ -60,7 +60,7 @@ def path(environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def text(arguments: Sequence[str], environ: Mapping[str, str] = os.environ) -> str:
-    """The unit that runs `tpu serve` with these arguments, this Python and what of the environment it needs."""
+    """Return the unit that runs `tpu serve` with these arguments, this Python and the environment that it needs."""
     command = " ".join(
         _quoted(word).replace("$", "$$") for word in (sys.executable, "-m", "tpukit", "serve", *arguments)
     )
@@ -69,7 +69,7 @@ def text(arguments: Sequence[str], environ: Mapping[str, str] = os.environ) -> s
 
 
 def install(arguments: Sequence[str], environ: Mapping[str, str] = os.environ) -> Path:
-    """Doing it again replaces it."""
+    """Write the unit file, replacing any earlier one."""
     file = path(environ)
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -103,6 +103,9 @@ def systemctl(*arguments: str) -> None:
 
 
 def _quoted(word: str) -> str:
-    """As systemd reads it: https://www.freedesktop.org/software/systemd/man/latest/systemd.service.html#Command%20lines"""
+    """Quote a word for systemd.
+
+    https://www.freedesktop.org/software/systemd/man/latest/systemd.service.html#Command%20lines
+    """
     escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("\n", "\\n")
     return f'"{escaped}"'

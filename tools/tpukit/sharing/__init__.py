@@ -1,2 +1,5 @@
-"""The job manager: people who share TPU VMs, their working directories and names for things, who holds which TPU, and
-the windows under whose numbers they call their jobs. Jobs themselves are sent, driven and remembered as all others."""
+"""The job manager for people who share TPU VMs: users, their directories and aliases, holders of TPUs, and windows.
+
+A window is a number under which a user refers to a job. Jobs themselves are submitted, driven and stored like all
+others.
+"""

@@ -1,4 +1,4 @@
-"""All that the job manager remembers."""
+"""Store collections of the job manager."""
 
 from __future__ import annotations
 

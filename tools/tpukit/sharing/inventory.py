@@ -1,6 +1,6 @@
-"""The inventory: which TPU VMs a group shares, and who holds which. Their states come from Google.
+"""The inventory: the TPU VMs that a group shares, and their holders. Their states come from Google.
 
-A TPU is held while a job on it is active: a job that has ended holds nothing, whether or not it was released.
+A TPU is held while a job on it is active. An ended job holds nothing, even if the TPU was not released.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from tpukit.kernel.store import Event, Kind, Store, change, everything
 from tpukit.sharing import tpu_names
 
 GONE = "NOT_FOUND"
-"""The state of a TPU that the inventory has and Google has not."""
+"""The state of a TPU that is in the inventory but does not exist at Google."""
 READY = "READY"
 SENDING_SECONDS = 60.0
-"""Between giving a TPU to a job and the job's record."""
+"""Longest time between giving a TPU to a job and writing the job's record."""
 
 
 class Vm(msgspec.Struct, frozen=True):
@@ -34,13 +34,13 @@ class Vm(msgspec.Struct, frozen=True):
     type: str
     created: float
     spot: bool = False
-    user: str = ""  # who used it last
-    job: str = ""  # id of the job that it was given to
-    window: str = ""  # window of that job: unlike the job's id, it belongs to one submission from the beginning
+    user: str = ""  # last user
+    job: str = ""  # id of the job that holds or held it
+    window: str = ""  # window of that job: unlike the job's id, fixed from the start of the submission
     notes: str = ""
-    since: float = 0.0  # when it was given to the user
+    since: float = 0.0  # start of the user's hold
     disk: str = ""  # SERVER:/PATH of the shared disk that its hosts mount
-    mount: str = ""  # where
+    mount: str = ""  # mount point of the disk
 
 
 VMS: Kind[Vm] = Kind("vms", Vm, state="user", order="created")
@@ -50,11 +50,11 @@ HEADINGS = ("name", "short name", "type", "spot", "zone", "state", "user", "job"
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A TPU as people see it."""
+    """A TPU for display."""
 
     vm: Vm
     state: str
-    held: bool  # by a job that is active
+    held: bool  # by an active job
     node: Node | None = None
 
     @property
@@ -81,8 +81,10 @@ class Row:
 def merged(
     known: Iterable[Vm], listed: Mapping[str, Sequence[Node]], active: Collection[str], own: str = ""
 ) -> list[Row]:
-    """What the store knows and what each zone has, by name. Nodes with the label `own` belong to jobs, not to people;
-    zones that were not asked say nothing of their TPUs."""
+    """Merge the store's TPU VMs with the nodes of each zone, by name.
+
+    Nodes with the label `own` belong to jobs and are left out. TPUs in zones that were not listed are UNKNOWN.
+    """
     by_name = {vm.name: vm for vm in known}
     nodes = {node.name: (zone, node) for zone, each in listed.items() for node in each}
     rows = [
@@ -103,7 +105,7 @@ def merged(
 
 
 def fits(pattern: str, type_: str) -> bool:
-    """`v4-32` is a type, `v5e` a generation, `v34` two of them, `v*` all."""
+    """Match a TPU type: `v4-32` is a type, `v5e` a generation, `v34` two of them, `v*` all."""
     generation = type_.partition("-")[0]
     if pattern in ("v*", "*", "all"):
         return True
@@ -124,7 +126,7 @@ def matching(rows: Iterable[Row], patterns: Sequence[str], *, spot: bool = False
 
 
 def check_patterns(patterns: Sequence[str], rows: Iterable[Row]) -> None:
-    """Raise Invalid for patterns that can mean no TPU, whether or not there is one now."""
+    """Raise Invalid for patterns that match no known TPU type, even one that the inventory lacks now."""
     types = {row.vm.type for row in rows} | {one.name for one in catalogue.slices()}
     types |= {alias for one in catalogue.slices() for alias in one.spellings}
     for pattern in patterns:
@@ -134,7 +136,7 @@ def check_patterns(patterns: Sequence[str], rows: Iterable[Row]) -> None:
 
 
 def choose(rows: Iterable[Row], type_: str) -> Row:
-    """A free TPU of this type; the one that was used least lately."""
+    """Return the free TPU of this type that was used least recently."""
     meant = [row for row in rows if row.vm.type == type_]
     free = [row for row in meant if row.free]
     if not free:
@@ -146,7 +148,7 @@ def choose(rows: Iterable[Row], type_: str) -> Row:
 
 
 def resolve(word: str, aliases: Mapping[str, str], known: Collection[str]) -> str:
-    """The full name of a TPU: by an alias, in full, or without what all names of a group begin with."""
+    """Return the full name of a TPU, given an alias, the full name, or the name without the group's prefix."""
     if word in aliases:
         return aliases[word]
     if word in known:
@@ -169,7 +171,7 @@ def get(store: Store, name: str) -> Vm | None:
 
 
 def register(store: Store, vm: Vm, now: float) -> Vm:
-    """In the inventory from now on; where it is, zone and type are brought up."""
+    """Add a TPU VM to the inventory, or update its zone and type."""
     known = get(store, vm.name)
     if known is None:
         try:
@@ -195,10 +197,11 @@ def hold(
     window: str = "",
     instead_of: str = "",
 ) -> Vm:
-    """Give a TPU VM to a job. Conflict while an active job has it; of two that ask at once one gets it.
+    """Give a TPU VM to a job. Raise Conflict while an active job holds it; of two concurrent calls one succeeds.
 
-    `instead_of` is the job from which the user agreed to take it: no other job loses it. A job that `active` does not
-    know (None) is about to be recorded, unless the process that sends it has died."""
+    `instead_of` is the job from which the user agreed to take it: no other job loses it. `active` returns None for a
+    job without a record: within SENDING_SECONDS it is still being submitted; after that its submission has died.
+    """
 
     def given(vm: Vm) -> Vm:
         own = vm.window == window if vm.window else vm.job == job
@@ -219,7 +222,7 @@ def release(
     user: str = "",
     active: Callable[[str], bool | None] = lambda job: True,
 ) -> Vm:
-    """End the hold on a TPU VM. With `user`: Conflict while an active job of another user holds it."""
+    """End the hold on a TPU VM. With `user`, raise Conflict while an active job of another user holds it."""
 
     def freed(vm: Vm) -> Vm:
         if user and vm.user not in ("", user) and active(vm.job):
@@ -241,7 +244,7 @@ def set_disk(store: Store, name: str, disk: str, mount: str, now: float) -> Vm:
 
 
 def forget(store: Store, name: str) -> None:
-    """Not in the inventory any more."""
+    """Remove a TPU VM from the inventory, if present."""
     try:
         store.delete(VMS, store.get(VMS, name))
     except NotFound:
@@ -252,13 +255,13 @@ def to_csv(rows: Iterable[Row]) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(HEADINGS)
-    # A spreadsheet would take a field that begins so for a formula.
+    # A spreadsheet would treat a field that starts like this as a formula.
     writer.writerows([f"'{field}" if field[:1] in "=+-@" and field else field for field in row.fields] for row in rows)
     return out.getvalue()
 
 
 def _spot(node: Node) -> bool:
-    """A node does not always say how it was bought: one that a queued resource made may leave that to it."""
+    """Return True for a spot node. A node created by a queued resource may not report it, so its name counts too."""
     parsed = tpu_names.parse_tpu(node.name)
     return node.spot or bool(parsed and parsed.spot)
 
@@ -268,5 +271,5 @@ def _utc(at: float) -> str:
 
 
 def _natural(name: str) -> tuple[tuple[int, str], ...]:
-    """v2-32-9 before v2-32-10."""
+    """Return a sort key that puts v2-32-9 before v2-32-10."""
     return tuple((int(part), "") if part.isdecimal() else (0, part) for part in re.split(r"(\d+)", name))

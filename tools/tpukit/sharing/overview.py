@@ -1,4 +1,4 @@
-"""The jobs of a user as one picture: windows in order, children below their parents. Pure."""
+"""Pure functions that arrange a user's jobs for display: windows in order, children below their parents."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from tpukit.sharing.settings import UserSettings
 from tpukit.sharing.windows import Window
 
 LETTERS = "wdtsv"
-"""Window, directory, TPU, state, and output even where the state says enough."""
+"""Window, directory, TPU, state, and verbose (output even of jobs with a known state)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
     window: Window
-    job: Job | None  # None: it is not remembered any more
-    depth: int  # of children below their parents
+    job: Job | None  # None: its record was removed
+    depth: int  # nesting level below its parents
 
     @property
     def state(self) -> str:
@@ -30,12 +30,12 @@ class Line:
 
     @property
     def unsure(self) -> bool:
-        """Whether its record does not say how it goes: it runs, and has saved nothing yet. Its output says more."""
+        """Return True while the job runs and has saved nothing: its output then says more than its record."""
         return self.active and self.job is not None and self.job.attempt is not None and self.job.attempt.saved < 0
 
     @property
     def says(self) -> str:
-        """What a person should know beside the state."""
+        """Return the details to show next to the state."""
         if self.job is None:
             return "the record of its job was removed: `tpu job clear --missing` drops the window"
         stage = self.job.attempt.stage if self.job.attempt else 0
@@ -45,7 +45,7 @@ class Line:
 
 
 def shown(settings: UserSettings, letters: str = "") -> str:
-    """What is shown: the letters that were asked for, or what the user's settings say."""
+    """Return the given letters in order, or else those of the user's settings."""
     if letters:
         return "".join(letter for letter in LETTERS if letter in letters)
     wanted = {"w": True, "s": True, "d": settings.monitor_dir, "t": settings.monitor_tpu, "v": settings.monitor_verbose}
@@ -53,7 +53,7 @@ def shown(settings: UserSettings, letters: str = "") -> str:
 
 
 def lines(windows: Sequence[Window], jobs: Mapping[str, Job]) -> list[Line]:
-    """Oldest first. A window whose parent was dropped stands by itself."""
+    """Return lines for the windows, oldest first. A window whose parent was dropped is top-level."""
     numbers = {window.number for window in windows}
     below: dict[int, list[Window]] = {}
     for window in windows:
@@ -63,7 +63,7 @@ def lines(windows: Sequence[Window], jobs: Mapping[str, Job]) -> list[Line]:
     seen: set[int] = set()
 
     def place(window: Window, depth: int) -> None:
-        if window.number in seen:  # parents in a circle, as nobody makes them
+        if window.number in seen:  # parents form a cycle
             return
         seen.add(window.number)
         placed.append(Line(window, jobs.get(window.job), depth))
@@ -76,6 +76,6 @@ def lines(windows: Sequence[Window], jobs: Mapping[str, Job]) -> list[Line]:
 
 
 def counts(placed: Sequence[Line]) -> str:
-    """`2 running, 1 failed`."""
+    """Return the counts by state, such as `2 running, 1 failed`."""
     totals = {state: sum(line.state == state for line in placed) for state in (*State, "unknown")}
     return ", ".join(f"{total} {state}" for state, total in totals.items() if total) or "no jobs"

@@ -1,4 +1,4 @@
-"""What a user of the job manager can set, each with its default. Pure but for the names of time zones."""
+"""Settings of a user of the job manager, with defaults. Pure except for the lookup of time zones."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ import msgspec
 from tpukit.core.errors import Invalid, Problem
 
 ZONES = {"us": "America/New_York", "cn": "Asia/Shanghai"}
-"""Short names beside those of the IANA database, https://www.iana.org/time-zones."""
+"""Short names in addition to those of the IANA database, https://www.iana.org/time-zones."""
 
 
 class UserSettings(msgspec.Struct, frozen=True):
-    monitor_after_run: bool = True  # whether to follow a job that was sent
-    monitor_upd_time: int = 5  # seconds between two pictures of the monitor
-    monitor_length: int = 800  # characters of output that are read where the state of a job is not known
-    monitor_dir: bool = True  # whether the monitor shows working directories
-    monitor_tpu: bool = True  # whether it shows TPUs
-    monitor_verbose: bool = False  # whether it shows output of jobs whose state is known
-    show_length: int = 200  # characters of output that it shows
+    monitor_after_run: bool = True  # follow a job after submission
+    monitor_upd_time: int = 5  # seconds between two updates of the monitor
+    monitor_length: int = 800  # characters of output to read if the state of a job is unknown
+    monitor_dir: bool = True  # show working directories in the monitor
+    monitor_tpu: bool = True  # show TPUs in the monitor
+    monitor_verbose: bool = False  # show output of jobs with a known state in the monitor
+    show_length: int = 200  # characters of output to show in the monitor
     time_zone: str = "us"  # us, cn, or a name such as Europe/Berlin
-    extra_settings: dict[str, Any] = {}  # what scripts leave there
+    extra_settings: dict[str, Any] = {}  # for use by scripts
 
 
 MEANINGS = {
@@ -42,7 +42,7 @@ _MOST = 1_000_000
 
 
 def changed(settings: UserSettings, key: str, text: str) -> UserSettings:
-    """With another value, as a person writes it."""
+    """Return the settings with one changed to the user's text."""
     if key not in NAMES:
         raise Invalid(Problem(key, "there is no such setting", f"write one of {', '.join(NAMES)}"))
     value = _value(key, getattr(UserSettings(), key), text)
@@ -50,7 +50,7 @@ def changed(settings: UserSettings, key: str, text: str) -> UserSettings:
 
 
 def zone(name: str) -> str:
-    """The IANA name of a time zone. Invalid where there is none of that name."""
+    """Return the IANA name of a time zone. Raise Invalid if there is none."""
     import zoneinfo
 
     full = ZONES.get(name, name)

@@ -1,4 +1,4 @@
-"""Making, deleting and restarting TPU VMs that people share. Each can be cut off anywhere and called again."""
+"""Create, delete and restart shared TPU VMs. Each operation can be interrupted at any point and called again."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tpukit.sharing.inventory import READY, Vm
 
 POLL_SECONDS = 2.0
 LABEL = "tpukit-shared"
-"""Of TPU VMs that were made for people, and that no sweep of jobs touches."""
+"""Label of TPU VMs that belong to users; the sweep of jobs leaves them alone."""
 _ON_THE_WAY = ("CREATING", "STARTING", "RESTARTING", "REPAIRING", "REIMAGING", "")
 _ENDED = ("PREEMPTED", "TERMINATED")
 _WAITS = ("CREATING", "ACCEPTED", "WAITING_FOR_RESOURCES", "PROVISIONING", "")
@@ -22,13 +22,13 @@ _WAITS = ("CREATING", "ACCEPTED", "WAITING_FOR_RESOURCES", "PROVISIONING", "")
 
 class Cloud(TpuVms, Protocol):
     def stop(self, zone: str, name: str, expected: str) -> None:
-        """Conflict where Google does not stop it: slices of several hosts."""
+        """Stop a node. Raise Conflict if Google cannot stop it, as for slices of several hosts."""
 
     def start(self, zone: str, name: str, expected: str) -> None: ...
 
 
 def list_zones(cloud: TpuVms, zones: list[str]) -> dict[str, list[Node]]:
-    """One call for each zone, all at once. The first error is raised."""
+    """List the nodes of each zone, in parallel. Raise the first error."""
     with ThreadPoolExecutor(max(1, min(8, len(zones)))) as pool:
         return dict(zip(zones, map(list, pool.map(cloud.nodes, zones)), strict=True))
 
@@ -43,8 +43,10 @@ def apply(
     external_ips: bool = True,
     labels: Mapping[str, str] | None = None,
 ) -> bool:
-    """Ask for it, unless it is there or on its way; whether it was asked for. Conflict where what is left of an
-    earlier one is in the way."""
+    """Request a TPU VM, unless it exists or is being created, and return True if it was requested.
+
+    Raise Conflict if the remains of an earlier one are in the way.
+    """
     node, request = _there(cloud, vm)
     if node is not None and node.state in (READY, *_ON_THE_WAY):
         return False
@@ -63,7 +65,7 @@ def apply(
         metadata=metadata,
         external_ips=external_ips,
     )
-    with suppress(Conflict):  # the answer to an earlier request was lost
+    with suppress(Conflict):  # the response to an earlier request was lost
         if queued:
             cloud.request(vm.zone, wanted)
         else:
@@ -72,7 +74,7 @@ def apply(
 
 
 def delete(cloud: TpuVms, vm: Vm) -> bool:
-    """Ask for its end; whether there was anything."""
+    """Request the deletion of a TPU VM, and return True if it existed."""
     node, request = _there(cloud, vm)
     with suppress(NotFound):
         if request is not None and request.state != "DELETING":
@@ -83,7 +85,7 @@ def delete(cloud: TpuVms, vm: Vm) -> bool:
 
 
 def restart(cloud: Cloud, vm: Vm, clock: Clock, seconds: float) -> None:
-    """Off and on again. Its hosts may have other addresses then."""
+    """Stop and start a TPU VM. The addresses of its hosts may change."""
     node, _ = _there(cloud, vm)
     if node is None:
         raise NotFound(f"there is no TPU VM {vm.name} in {vm.zone}", hint=f"`tpu vm apply {vm.name}` creates it")
@@ -98,7 +100,7 @@ def restart(cloud: Cloud, vm: Vm, clock: Clock, seconds: float) -> None:
 
 
 def ready(cloud: TpuVms, vm: Vm) -> bool:
-    """Whether it can be used. NoCapacity or Conflict where it never will without being asked for again."""
+    """Return True if the TPU VM is usable. Raise NoCapacity or Conflict if it stays unusable without a new request."""
     node, request = _there(cloud, vm)
     if node is not None and node.state == READY:
         return True
@@ -109,7 +111,7 @@ def ready(cloud: TpuVms, vm: Vm) -> bool:
         )
     if request is not None and request.state in ("SUSPENDING", "SUSPENDED"):
         raise Conflict(f"{vm.name} was preempted", hint=f"`tpu vm reapply {vm.name}` recreates it")
-    if node is not None and node.state in _ENDED:  # of itself it never comes back
+    if node is not None and node.state in _ENDED:  # it never comes back by itself
         raise Conflict(f"{vm.name} is {node.state}", hint=f"`tpu vm reapply {vm.name}` recreates it")
     if node is None and request is None:
         raise NotFound(f"{vm.name} does not exist", hint=f"`tpu vm apply {vm.name}` creates it")
@@ -121,7 +123,7 @@ def gone(cloud: TpuVms, vm: Vm) -> bool:
 
 
 def state(cloud: TpuVms, vm: Vm) -> str:
-    """As Google says; of one that waits in its queue, what that says."""
+    """Return the state that Google reports, or the state of the queued request."""
     node, request = _there(cloud, vm)
     if node is not None:
         return node.state or "UNKNOWN"
@@ -146,5 +148,5 @@ def _there(cloud: TpuVms, vm: Vm) -> tuple[Node | None, Queued | None]:
     except TpukitError:
         if node is None:
             raise
-        requests = ()  # who may not see the queue may still see the machine
+        requests = ()  # without permission for the queue, the machine may still be visible
     return node, next((one for one in requests if name == one.name or vm.name in one.nodes), None)

@@ -1,6 +1,6 @@
-"""Names that people give, and what the names of TPUs say. Pure.
+"""Pure functions for names that users choose and for the names of TPUs.
 
-Commands take a user, a TPU, numbers and KEY=VALUE side by side: a name that could be one of the others is refused.
+Commands take a user, a TPU, numbers and KEY=VALUE side by side, so a name that could be one of the others is refused.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ WORDS = frozenset(
         "apply",
     )
 )
-"""What a command could mean by such a word is something else."""
+"""Words that have another meaning on the command line, and so are not allowed as names."""
 _NAME = re.compile(r"[a-z](?:[a-z0-9_]|-(?=[a-z0-9_])){0,31}")
 _TPU = re.compile(r"(?:[a-z][a-z0-9]*-)*(?:v\d+[a-z]*|tpu7x)(?:-[a-z0-9]+)+")
 _NODE = re.compile(r"[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?")
@@ -29,25 +29,25 @@ _SPOT = re.compile(r"p[a-z]*\d+|(?:.*-)?(?:preemptible|spot)(?:-.*)?")
 
 @dataclass(frozen=True, slots=True)
 class TpuName:
-    """`kmh-tpuvm-v2-32-preemptible-1`: a spot v2-32, by its short name v2-32-p1."""
+    """Parts of a TPU's name: `kmh-tpuvm-v2-32-preemptible-1` is a spot v2-32 with the short name v2-32-p1."""
 
     type: str
     spot: bool
-    short: str  # without what all names of a group begin with
+    short: str  # without the group's prefix
 
 
 def is_tpu(word: str) -> bool:
-    """Whether it looks like the name of a TPU, and therefore like nothing else."""
+    """Return True if a word looks like the name of a TPU, and therefore like nothing else."""
     return _TPU.fullmatch(word) is not None
 
 
 def is_node(word: str) -> bool:
-    """Whether the Cloud TPU API takes it as the name of a TPU VM."""
+    """Return True if the Cloud TPU API accepts a word as the name of a TPU VM."""
     return _NODE.fullmatch(word) is not None
 
 
 def parse_tpu(name: str) -> TpuName | None:
-    """What the name of a TPU VM says of it; None where it says nothing."""
+    """Parse the name of a TPU VM. Return None if it does not follow the naming scheme."""
     parts = _PARTS.fullmatch(name)
     if parts is None:
         return None
@@ -57,12 +57,12 @@ def parse_tpu(name: str) -> TpuName | None:
 
 
 def check_user(name: str, reserved: Collection[str]) -> str:
-    """`reserved`: the words that commands begin with."""
+    """Return a valid user name, or raise Invalid. `reserved`: the words that commands begin with."""
     return _check("user", name, reserved)
 
 
 def check_alias(name: str, reserved: Collection[str], *, tpu: bool = False) -> str:
-    """Of a setting, or of a TPU: those may look like TPUs, and better do."""
+    """Return a valid alias of a setting or a TPU, or raise Invalid. Aliases of TPUs may look like TPU names."""
     return name if tpu and is_tpu(name) else _check("alias", name, reserved)
 
 

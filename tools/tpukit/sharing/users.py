@@ -1,6 +1,6 @@
-"""Users: their working directories, short names for settings of programs, settings, and what happened to them.
+"""Users: their working directories, aliases of program settings, own settings, and log.
 
-Every change is one write that is compared first, with a sentence in the user's log.
+Every change is one compare-and-swap write with a sentence in the user's log.
 """
 
 from __future__ import annotations
@@ -22,13 +22,11 @@ MOST_DIRECTORIES = 1000
 class User(msgspec.Struct, frozen=True):
     name: str
     created: float
-    directories: dict[str, str] = {}  # folders by number
-    aliases: dict[str, str] = msgspec.field(
-        default_factory=lambda: dict(ALIASES)
-    )  # short names for settings of programs
+    directories: dict[str, str] = {}  # path by number
+    aliases: dict[str, str] = msgspec.field(default_factory=lambda: dict(ALIASES))  # short names of program settings
     settings: UserSettings = UserSettings()
-    last_window: int = 0  # the number that the newest job got
-    read_until: float = 0.0  # what happened before was shown
+    last_window: int = 0  # number of the newest job
+    read_until: float = 0.0  # earlier events were shown
 
 
 USERS: Kind[User] = Kind("users", User, state="name", order="created", opaque=("directories", "aliases", "settings"))
@@ -124,7 +122,7 @@ def reset_settings(store: Store, name: str, now: float) -> User:
 
 
 def set_last_window(store: Store, name: str, number: int, now: float) -> User:
-    """Set the counter: the next job gets the first free number after it."""
+    """Set the counter. The next job gets the first free number after it."""
     if number < 0:
         raise Invalid(Problem("NUMBER", f"{number} is below 0", "write 0"))
     return _changed(store, name, lambda user: replace(user, last_window=number), f"windows count from {number}", now)
@@ -136,7 +134,7 @@ def note(store: Store, name: str, text: str, now: float) -> None:
 
 
 def news(store: Store, name: str, of_jobs: Sequence[Event], now: float, *, unread: bool = True) -> list[Event]:
-    """Return what happened since the user last asked, to the user and in `of_jobs`, oldest first, and mark it read."""
+    """Return unread events of the user and `of_jobs`, oldest first, and mark them read; `unread=False`: all events."""
     user = get(store, name)
     since = user.read_until if unread else 0.0
     happened = [event for event in (*store.events(USERS, name), *of_jobs) if event.at > since]
@@ -151,6 +149,6 @@ def _changed(store: Store, name: str, how: Callable[[User], User], text: str, no
 
 
 def taken(store: Store, word: str) -> None:
-    """Raise Conflict where a user has that name: a command could mean either."""
+    """Raise Conflict if a user has that name: a command could mean either."""
     if word in store.keys(USERS, word):
         raise Conflict(f"{word} is the name of a user", hint="use another name")

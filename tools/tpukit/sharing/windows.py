@@ -1,6 +1,6 @@
-"""Windows: the numbers under which users call their jobs, and what is known of a job because of who sent it.
+"""Windows: the numbers under which users refer to their jobs, and details of the submission.
 
-A window points at a job and holds nothing of its state: what runs is known from the job's record alone.
+A window points at a job and holds nothing of its state, which comes only from the job's record.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from tpukit.sharing.users import USERS, User
 class Window(msgspec.Struct, frozen=True):
     user: str
     number: int
-    job: str  # id of the job; empty while it is being sent
+    job: str  # id of the job; empty during submission
     created: float
     directory: int = 1
-    tpu: str = ""  # name of the TPU VM, where one was named
-    parent: int = 0  # window of the job that this one goes on from
-    log: str = ""  # folder that a script said
+    tpu: str = ""  # name of the TPU VM, if one was given
+    parent: int = 0  # window of the job that this one continues
+    log: str = ""  # folder that a script reported
     code: str = ""
-    finished: float = 0.0  # when a script said that its program is done; a sign of an end, never the only one
+    finished: float = 0.0  # when a script reported that its program is done; one sign of an end, never the only one
 
     @property
     def name(self) -> str:
@@ -40,19 +40,19 @@ msgspec.json.Decoder(Window)
 def make(
     store: Store, user: str, job: str, now: float, *, directory: int = 1, tpu: str = "", parent: int = 0
 ) -> Window:
-    """With the first free number behind the user's last one."""
+    """Create a window with the first free number after the user's last one."""
     users.get(store, user)
     while True:
         number = change(store, USERS, user, _count).value.last_window
         window = Window(user, number, job, now, directory, tpu, parent)
         try:
             return store.create(WINDOWS, window.name, window).value
-        except Conflict:  # the counter was set back to where windows are
+        except Conflict:  # the counter was set back below existing windows
             continue
 
 
 def get(store: Store, name: str) -> Window:
-    """By `USER:NUMBER`."""
+    """Return the window named `USER:NUMBER`."""
     try:
         return store.get(WINDOWS, name).value
     except NotFound as error:
@@ -62,7 +62,7 @@ def get(store: Store, name: str) -> Window:
 
 
 def of_user(store: Store, user: str) -> list[Window]:
-    """Oldest first."""
+    """Return the windows of a user, oldest first."""
     users.get(store, user)
     return [entry.value for entry in everything(store, WINDOWS, states=[user])]
 
@@ -73,7 +73,7 @@ def changed(store: Store, name: str, how: Callable[[Window], Window]) -> Window:
 
 
 def drop(store: Store, name: str) -> None:
-    """The job's record stays. Nothing happens where it was dropped before."""
+    """Delete a window but not the job's record. Do nothing if it is already deleted."""
     try:
         store.delete(WINDOWS, store.get(WINDOWS, name))
     except (NotFound, Conflict):
@@ -81,7 +81,7 @@ def drop(store: Store, name: str) -> None:
 
 
 def children(listed: list[Window], window: Window) -> list[Window]:
-    """Windows that go on from it, those that go on from them included."""
+    """Return the windows that continue this one, directly or indirectly."""
     direct = [one for one in listed if one.parent == window.number and one.number != window.number]
     return direct + [deeper for one in direct for deeper in children([w for w in listed if w is not one], one)]
 

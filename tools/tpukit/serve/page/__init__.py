@@ -1,5 +1,5 @@
-"""The page of `tpu serve`: what runs, what waits and why, and where the money goes. On loopback, behind a token.
+"""The page of `tpu serve`, on loopback and behind a token: what runs, what waits and why, and what it costs.
 
-Every byte that a program or a person wrote is escaped. The page loads nothing from anywhere else and runs no script but
-its own files; every request that changes something carries a session and comes from the page itself.
+Everything that programs or users wrote is escaped. The page loads nothing from elsewhere and runs only its own scripts.
+Every request that changes something carries a session and comes from the page itself.
 """

@@ -1,4 +1,4 @@
-"""Answers of the page: all of it, or its changing part alone where the page itself asks."""
+"""Responses of the page: the whole page, or only its changing part if the page itself requests it."""
 
 from __future__ import annotations
 

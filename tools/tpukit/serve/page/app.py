@@ -1,4 +1,4 @@
-"""Addresses of the page, each with what it shows. Handlers that read run in threads of their own."""
+"""Routes of the page and their views. Handlers that read run in threads of their own."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ VIEWS: tuple[tuple[str, str, str, str, Read], ...] = (
     ("vms", "/vms", "TPU VMs", "tpu vm list", lambda site, request: lists.vms(site)),
     ("cluster", "/cluster", "Cluster", "tpu cluster status", lambda site, request: lists.cluster(site)),
 )
-"""Template, address, title, the command that shows the same, and what is shown."""
+"""Template, address, title, the equivalent command, and the function that reads the data."""
 MENU = [(address, title) for _, address, title, _, _ in VIEWS]
 
 
@@ -73,7 +73,7 @@ def _view(site: Site, name: str, title: str, command: str, read: Read) -> Callab
 
 
 def _entry(sessions: Sessions, port: int) -> list[Route]:
-    """Return how a browser gets its session: a link that works once, made for who has the token."""
+    """Return the routes that give a browser its session: a one-time link, created for holders of the token."""
 
     def enter(request: Request) -> Response:
         session = sessions.enter(request.query_params.get("code", ""))

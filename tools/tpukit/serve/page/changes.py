@@ -1,4 +1,4 @@
-"""Server-sent events: one watch of the store for all listeners, who hear at most one change a second."""
+"""Server-sent events: one watch of the store for all listeners, each of which gets at most one change per second."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HEARTBEAT_SECONDS = 15.0
 
 
 class Changes:
-    """Of one event loop."""
+    """Change notifications for the listeners of one event loop."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -27,7 +27,7 @@ class Changes:
 
     async def start(self) -> None:
         self._loop = asyncio.get_running_loop()
-        with contextlib.suppress(TpukitError):  # without it, the heartbeat refreshes
+        with contextlib.suppress(TpukitError):  # without the watch, the heartbeat refreshes
             self._unwatch = await asyncio.to_thread(self._store.watch, JOBS, self._wake)
 
     def stop(self) -> None:
@@ -42,7 +42,7 @@ class Changes:
         told.set()
 
     async def stream(self) -> AsyncIterator[str]:
-        """Yield the lines that one listener gets. Beyond the limit it is told to come back later."""
+        """Yield the lines for one listener. Beyond the limit, ask it to reconnect later."""
         if self.listeners >= LISTENERS_MOST:
             yield "retry: 30000\n\n"
             return

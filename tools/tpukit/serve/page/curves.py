@@ -1,4 +1,4 @@
-"""Loss and steps a second over all attempts of a job, from the ends of the logs of its first host."""
+"""Loss and steps per second over all attempts of a job, from the ends of the logs of its first host."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OWN = "tpukit-progress "
 
 
 def of_job(site: Site, job: Job) -> dict[str, Any]:
-    """Return steps, and for each attempt its losses and rates at these steps; null where it has none."""
+    """Return steps, and for each attempt its loss and rate at these steps; None where it has none."""
     points: dict[int, dict[int, tuple[float | None, float | None]]] = {}
     place = site.places.get(job.place)
     if place is None or not job.attempts:
@@ -46,7 +46,7 @@ def of_job(site: Site, job: Job) -> dict[str, Any]:
 
 
 def _points(lines: Any, pattern: str) -> dict[int, tuple[float | None, float | None]]:
-    """Return loss and steps a second by step, from lines of a log: they are hostile input."""
+    """Return loss and steps per second by step, from untrusted lines of a log."""
     reader = trainer_lines.Reader(pattern)
     found: dict[int, tuple[float | None, float | None]] = {}
     for line in lines:

@@ -1,4 +1,4 @@
-"""What every request must have before the page sees it, and what every answer carries."""
+"""Checks on every request before it reaches the page, and security headers for every response."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 OPEN_PATHS = ("/enter", "/link")
-"""Reached without a session: they check the code and the token themselves."""
+"""Paths that need no session: they check the code and the token themselves."""
 STATIC = "/static/"
 BODY_BYTES = 4096
 POLICY = (
@@ -29,12 +29,12 @@ HEADERS = (
 
 
 def cookie_name(port: int) -> str:
-    """Return a name of its own for each port: browsers share the cookies of all ports of a machine."""
+    """Return a cookie name that differs by port: browsers share the cookies of all ports of a machine."""
     return f"tpukit_page_{port}"
 
 
 class Guard:
-    """ASGI middleware. A page elsewhere can neither read (Host, cookie) nor act (Origin, cookie)."""
+    """ASGI middleware that keeps other sites from reading (Host, cookie) and acting (Origin, cookie)."""
 
     def __init__(self, app: ASGIApp, sessions: Sessions, port: int) -> None:
         self._app, self._sessions, self._port = app, sessions, port

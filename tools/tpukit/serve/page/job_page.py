@@ -1,4 +1,4 @@
-"""The view of one job: its attempts as a time line, its hosts, events, spec, and cost."""
+"""The view of one job: its attempts as a timeline, its hosts, events, spec and cost."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tpukit.serve.page import overview
 from tpukit.serve.page.site import SHARED_SECONDS, Site
 
 WIDTH = 1000
-"""Of the time line, in units of its drawing."""
+"""Width of the timeline, in units of the drawing."""
 EVENTS_MOST = 200
 HOSTS_MOST = 256
 LINES_MOST = 400
@@ -26,7 +26,7 @@ TAIL_BYTES = 128 * 1024
 
 
 def find(site: Site, job_id: str) -> Job:
-    """Return a job. NotFound where there is none."""
+    """Return a job. Raise NotFound if there is none."""
     return site.store.get(JOBS, job_id).value
 
 
@@ -62,7 +62,7 @@ def context(site: Site, job_id: str) -> dict[str, Any]:
 
 
 def spec_text(job: Job) -> str:
-    """Return the spec as it was stored, as JSON that a person reads."""
+    """Return the stored spec as indented JSON."""
     return msgspec.json.format(msgspec.json.encode(job.plan.get("spec", {})), indent=2).decode()
 
 
@@ -72,7 +72,7 @@ def host_names(job: Job) -> list[str]:
 
 
 def log(site: Site, job: Job, host: str, attempt: int | None, words: str) -> tuple[list[str], str]:
-    """Return the last lines of a host that contain these words, and why there are none."""
+    """Return the last lines of a host that contain `words`, and the reason if there are none."""
     if job.place not in site.places or not job.attempts:
         return [], "it has not started"
     try:

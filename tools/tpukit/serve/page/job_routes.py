@@ -1,4 +1,4 @@
-"""Addresses of one job: its page, log and curve, and the requests that a person confirms first."""
+"""Routes of one job: its page, log and curve, and the actions that the user confirms first."""
 
 from __future__ import annotations
 

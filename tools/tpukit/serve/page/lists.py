@@ -35,7 +35,7 @@ def jobs(site: Site, state: str, after: str) -> dict[str, Any]:
 
 
 def teams(site: Site) -> dict[str, Any]:
-    """Return what each team runs and has waiting, and what the last 30 days went to."""
+    """Return running and waiting jobs of each team, and what the last 30 days were spent on."""
     bills = site.shared("teams", SUMS_SECONDS, lambda: _teams(site))
     return {"teams": bills, "spent": site.shared("budgets", SUMS_SECONDS, lambda: overview.spendings(site))}
 
@@ -54,7 +54,7 @@ def fleets(site: Site) -> dict[str, Any]:
 
 
 def queue(site: Site) -> dict[str, Any]:
-    """Return the newest jobs that applications sent, and how many there are in each state."""
+    """Return the newest jobs that applications sent, and their counts by state."""
     page = site.shared("queue", SHARED_SECONDS, lambda: site.store.list(TPU_JOBS, newest=True, limit=JOBS_A_PAGE))
     entries = page.entries
     return {
@@ -71,7 +71,7 @@ def vms(site: Site) -> dict[str, Any]:
 
 
 def cluster(site: Site) -> dict[str, Any]:
-    """Return what jobs send to clusters is set, and which clusters have active jobs."""
+    """Return the settings for jobs on clusters, and the clusters that have active jobs."""
     found = settings.load()
     clusters = Counter(_cluster_of(job) for job in site.active() if job.plan.get("cluster"))
     shown = ("project", "region", "zone", "context", "team", "artifacts")

@@ -1,4 +1,4 @@
-"""The view Now: slices and who holds them, what runs, what waits and why, what went wrong today."""
+"""The view Now: slices and their holders, running and waiting jobs, and failures of the last day."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tpukit.sharing.inventory import VMS
 
 DAY_SECONDS = 86_400.0
 SLICES_MOST = 400
-"""Slices that the map draws; the rest is counted."""
+"""Limit of slices on the map; the rest is only counted."""
 
 
 def context(site: Site) -> dict[str, Any]:
@@ -39,7 +39,7 @@ def context(site: Site) -> dict[str, Any]:
 
 
 def row(job: Job, now: float) -> dict[str, Any]:
-    """Return what lists show of a job."""
+    """Return the columns of a job in lists."""
     return {
         "id": job.id,
         "state": str(job.state),
@@ -56,7 +56,7 @@ def row(job: Job, now: float) -> dict[str, Any]:
 
 
 def spendings(site: Site) -> list[dict[str, Any]]:
-    """Return the budgets of teams with what was spent."""
+    """Return the budgets of teams with the amounts spent."""
     now = site.clock.now()
     if not everything(site.store, budgets.BUDGETS):
         return []
@@ -75,7 +75,7 @@ def spendings(site: Site) -> list[dict[str, Any]]:
 
 
 def _slices(site: Site, active: Sequence[Job]) -> list[dict[str, Any]]:
-    """Return the slices that jobs, people and fleets have, with hosts, chips and cost an hour."""
+    """Return the slices of jobs, users and fleets, with hosts, chips and cost per hour."""
     found = [one for job in active if job.attempts for one in _of_job(job)]
     holders = {job.id for job in active}
     for vm in (entry.value for entry in everything(site.store, VMS)):

@@ -1,4 +1,4 @@
-"""Serves the page in a thread, on loopback."""
+"""A server for the page, in a thread, on loopback."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Server:
 
 
 def start(site: Site, state: Path, port: int) -> Server:
-    """Conflict where the port is taken; Invalid where a package is missing. Port 0 takes one that is free."""
+    """Start the server; port 0 takes any. Raise Conflict if the port is taken, Invalid if a package is missing."""
     listener = socket.socket()
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:

@@ -1,4 +1,4 @@
-"""Access to the page: a token in a file that only this user can read, one-time links, and sessions made from these."""
+"""Access to the page: a token in a file that only this user can read, one-time links, and sessions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MOST = 1000
 
 
 class Sessions:
-    """Safe from any thread. `clock` counts seconds, and never goes back."""
+    """One-time links and sessions; thread-safe. `clock` returns monotonic seconds."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.token = secrets.token_urlsafe(32)
@@ -26,13 +26,13 @@ class Sessions:
         self._sessions: dict[str, float] = {}
 
     def link(self, token: str) -> str:
-        """Return a code that opens one session; empty where the token is wrong."""
+        """Return a code that opens one session, or "" if the token is wrong."""
         if not hmac.compare_digest(token.encode(), self.token.encode()):
             return ""
         return self._add(self._links, LINK_SECONDS)
 
     def enter(self, code: str) -> str:
-        """Return a new session for a code, which works once; empty where it does not."""
+        """Return a new session for a one-time code, or "" if the code is invalid."""
         with self._lock:
             ends = self._links.pop(code, 0.0)
         return self._add(self._sessions, SESSION_SECONDS) if ends > self._clock() else ""
@@ -53,7 +53,7 @@ class Sessions:
 
 
 def write(file: Path, port: int, token: str) -> None:
-    """Leave where the page is for `tpu page`, readable for this user alone."""
+    """Write the page's port and token for `tpu page`, readable by this user only."""
     file.parent.mkdir(parents=True, exist_ok=True)
     draft = file.with_name(f"{file.name}.{os.getpid()}.new")
     handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
@@ -63,7 +63,7 @@ def write(file: Path, port: int, token: str) -> None:
 
 
 def read(file: Path) -> tuple[int, str] | None:
-    """Return the port and the token of the page that a `tpu serve` of this user last left."""
+    """Return the port and the token that a `tpu serve` of this user last wrote."""
     try:
         said = json.loads(file.read_text(encoding="utf-8"))
         return int(said["port"]), str(said["token"])

@@ -1,4 +1,4 @@
-"""What the page is made from: the store, the places, and answers that several readers share for a moment."""
+"""Data sources of the page: the store, the places, and results shared by several readers for a moment."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tpukit.places.base import Place
 
 T = TypeVar("T")
 SHARED_SECONDS = 1.0
-"""For how long an answer is shown to other readers too: the store is read as often for one as for many."""
+"""Seconds for which readers share a result, so that many readers cost the store as little as one."""
 SUMS_SECONDS = 30.0
 JOBS_A_PAGE = 100
 
@@ -32,7 +32,7 @@ class Site:
     _answers: dict[str, tuple[float, object]] = field(default_factory=dict)
 
     def shared(self, name: str, seconds: float, make: Callable[[], T]) -> T:
-        """Return what `make` gave less than so many seconds ago, or gives now. Only one thread makes it."""
+        """Return a shared result younger than `seconds`, or call `make`. Only one thread calls it at a time."""
         with self._lock:
             lock = self._locks.setdefault(name, threading.Lock())
         with lock:
@@ -48,11 +48,11 @@ class Site:
         )
 
     def newest(self) -> list[Job]:
-        """Return the newest jobs, ended ones included."""
+        """Return the newest jobs, including ended ones."""
         page = self.shared("newest", SHARED_SECONDS, lambda: self.store.list(JOBS, newest=True, limit=JOBS_A_PAGE))
         return [entry.value for entry in page.entries]
 
     def recent(self, since: float) -> list[Job]:
-        """Return the jobs that may have spent time after `since`, as they were up to half a minute ago."""
+        """Return the jobs that may have spent time after `since`, up to half a minute stale."""
         jobs = self.shared("recent", SUMS_SECONDS, lambda: budgets.recent(self.store, since))
         return [job for job in jobs if not job.ended or job.ended >= since]

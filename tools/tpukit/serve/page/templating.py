@@ -1,4 +1,4 @@
-"""HTML from templates: everything is escaped, and a name that the context lacks is an error."""
+"""HTML from templates: everything is escaped, and a name missing from the context is an error."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The doctor: what can be wrong with a TPU, in order of dependency, each with a fix and a look whether it helped.
+"""The doctor: checks of a TPU in order of dependency, each with a fix that is verified.
 
-A check is a module in `checks` with one object CHECK: to teach the doctor something, add a file.
+A check is a module in `checks` with one object CHECK. To add a check, add a file.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tpukit.sharing.inventory import Vm
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What a command on a host did."""
+    """Result of a command on a host."""
 
     code: int
     out: str
@@ -31,7 +31,7 @@ class Done:
 
 
 class Hosts(Protocol):
-    """The hosts of one TPU, asked all at once."""
+    """The hosts of one TPU, called all at once."""
 
     def run(self, argv: Sequence[str], seconds: float = 60.0) -> list[Done | TpukitError]: ...
 
@@ -44,20 +44,20 @@ class Patient:
     hosts: Hosts
     clock: Clock
     make_anew: Callable[[], None]
-    allowed: Callable[[str], bool]  # whether a person agrees to what cannot be taken back
-    busy: str = ""  # id of the active job that has it: nothing of that is disturbed
-    wandb: bool = False  # whether the one who asks has a wandb key, and so programs that import wandb
+    allowed: Callable[[str], bool]  # asks the user to agree to a step that cannot be undone
+    busy: str = ""  # id of the active job on this TPU, which must not be disturbed
+    wandb: bool = False  # the user has a wandb key, and so programs that import wandb
 
 
 class Check(Protocol):
     name: str
-    needs: tuple[str, ...]  # checks without which this one cannot be made
+    needs: tuple[str, ...]  # checks that must pass before this one
 
     def examine(self, patient: Patient) -> str:
-        """What is wrong, in a sentence; empty: nothing."""
+        """Return the problem in a sentence, or "" if there is none."""
 
     def fix(self, patient: Patient) -> str:
-        """Mend it; what was done. Empty: this is for a person, and what to do is in what `examine` said."""
+        """Fix the problem and return what was done, or "" if the user has to follow the advice of `examine`."""
 
 
 class Outcome(StrEnum):
@@ -76,7 +76,7 @@ class Finding:
 
 
 def known_checks() -> list[Check]:
-    """All there are, each behind what it needs."""
+    """Return all checks, each after those that it needs."""
     import importlib
     import pkgutil
 
@@ -89,7 +89,7 @@ def known_checks() -> list[Check]:
 
 
 def ordered(known: Sequence[Check]) -> list[Check]:
-    """By dependency, then by name."""
+    """Sort checks by dependency, then by name."""
     placed: list[Check] = []
     left = sorted(known, key=lambda check: check.name)
     while left:
@@ -103,7 +103,7 @@ def ordered(known: Sequence[Check]) -> list[Check]:
 
 
 def examine(patient: Patient, known: Sequence[Check], *, fix: bool) -> Iterator[Finding]:
-    """Each check once, and once more behind its fix. What needs something that is bad is not examined."""
+    """Run each check, and again after its fix. Skip checks that need a failed one."""
     sound: set[str] = set()
     for check in known:
         missing = [name for name in check.needs if name not in sound]
@@ -131,7 +131,7 @@ def _one(patient: Patient, check: Check, fix: bool) -> Finding:
 
 
 def on_hosts(answers: Sequence[Done | TpukitError], good: Callable[[Done], str]) -> str:
-    """The first thing that is wrong on a host, with its number; `good` says what is wrong with an answer."""
+    """Return the first problem on a host, with the host's number. `good` returns the problem in a result."""
     for number, answer in enumerate(answers):
         wrong = str(answer) if isinstance(answer, TpukitError) else good(answer)
         if wrong:

@@ -1,1 +1,1 @@
-"""One check in each file."""
+"""Checks of the doctor, one per file."""

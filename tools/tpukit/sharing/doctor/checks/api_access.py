@@ -1,4 +1,4 @@
-"""The Cloud TPU API answers, and lets us see the zone."""
+"""Check that the Cloud TPU API responds and that the zone is visible."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class ApiAccess:
     needs: tuple[str, ...] = ()
 
     def examine(self, patient: Patient) -> str:
-        patient.cloud.nodes(patient.vm.zone)  # what it raises says what to do
+        patient.cloud.nodes(patient.vm.zone)  # the error itself contains the advice
         return ""
 
     def fix(self, patient: Patient) -> str:

@@ -1,4 +1,4 @@
-"""Hosts and this machine agree on the time: certificates and leases go by it."""
+"""Check that hosts and this machine agree on the time, which certificates and leases depend on."""
 
 from __future__ import annotations
 

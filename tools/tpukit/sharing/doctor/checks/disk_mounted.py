@@ -1,4 +1,4 @@
-"""The shared disk, where the group has one, is mounted on each host."""
+"""Check that the shared disk, if the group has one, is mounted on each host."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class DiskMounted:
     def fix(self, patient: Patient) -> str:
         vm = patient.vm
         patient.hosts.run(["sudo", "mkdir", "-p", vm.mount])
-        # A host that has it already says so, and is left alone.
+        # Ignore hosts that report it as already mounted.
         answers = patient.hosts.run(["sudo", "mount", "-t", "nfs", "-o", "nolock,soft", vm.disk, vm.mount])
         refused = on_hosts(answers, lambda done: "" if not done.code or "already mounted" in done.err else done.last)
         return f"{vm.disk} mounted at {vm.mount}" + (f"; {refused}" if refused else "")

@@ -1,4 +1,4 @@
-"""There is room on the disk of each host."""
+"""Check the free disk space of each host."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class FreeDisk:
         return on_hosts(patient.hosts.run(["df", "-Pk", "/"]), wrong)
 
     def fix(self, patient: Patient) -> str:
-        """Logs of the machine and of libtpu, which nobody misses; data of people is theirs to remove."""
+        """Delete old logs of the machine and of libtpu. Users' data is theirs to remove."""
         patient.hosts.run(["sudo", "journalctl", "--vacuum-size=100M"])
         if patient.busy:
             return "old logs of the machine removed"

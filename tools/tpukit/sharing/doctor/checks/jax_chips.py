@@ -1,4 +1,4 @@
-"""JAX sees all chips of each host. All hosts are asked at once, as a slice of several starts only together."""
+"""Check that JAX sees all chips of each host. All hosts start at once, as a slice of several starts only together."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class JaxChips:
 
     def examine(self, patient: Patient) -> str:
         if patient.busy:
-            return ""  # they are the job's
+            return ""  # the job holds the chips
         expected = patient.shape.chips // patient.shape.hosts
 
         def wrong(done: Done) -> str:

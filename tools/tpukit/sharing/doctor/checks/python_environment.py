@@ -1,4 +1,4 @@
-"""Python and JAX are there. They are imported without touching the chips."""
+"""Check that Python and JAX are installed, without touching the chips."""
 
 from __future__ import annotations
 

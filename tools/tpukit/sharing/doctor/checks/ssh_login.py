@@ -1,7 +1,7 @@
-"""All hosts let us in.
+"""Check that SSH logins to all hosts succeed.
 
-A machine that was just made is READY some seconds before its hosts listen, and before Google has their keys: until then
-those of the machine that it had before are known.
+A new machine is READY some seconds before its hosts listen and before Google has their host keys. Until then Google
+reports the keys of the previous machine.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""No process that belongs to no job holds the chips."""
+"""Check that no process outside a job holds the chips."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class StaleProcess:
 
     def examine(self, patient: Patient) -> str:
         if patient.busy:
-            return ""  # they are the job's
+            return ""  # the job holds the chips
         answers = patient.hosts.run(["sudo", "python3", "-c", _HOLDERS])
         return on_hosts(answers, lambda done: done.last if done.code else _held(done))
 

@@ -1,4 +1,4 @@
-"""The project may have such TPUs at all: a request that was refused says why."""
+"""Check the quota for this TPU type: a failed request contains the reason."""
 
 from __future__ import annotations
 

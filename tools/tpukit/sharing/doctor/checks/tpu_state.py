@@ -1,4 +1,4 @@
-"""The TPU is there and READY."""
+"""Check that the TPU exists and is READY."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class TpuState:
 
     def fix(self, patient: Patient) -> str:
         state = shared_vms.state(patient.cloud, patient.vm)
-        # The rule of a job that is active makes it anew; one that is on its way or being repaired comes by itself.
+        # The rule of an active job recreates its TPU. One that is being created or repaired recovers by itself.
         if (
             patient.busy
             or not state.endswith(_GONE)

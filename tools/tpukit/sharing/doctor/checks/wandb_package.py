@@ -1,4 +1,4 @@
-"""wandb can be imported on each host, where the one who asks uses it. Its key travels with each job instead."""
+"""Check that wandb can be imported on each host, if the user uses it. Its key travels with each job instead."""
 
 from __future__ import annotations
 
