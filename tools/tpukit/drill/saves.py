@@ -197,7 +197,7 @@ class Saves:
         self._current = replace(current, changed=moment.at, paths=both)
 
     def _with_files(self, save: Save) -> Save:
-        """Return the save with its remaining files and all parts that ever existed: an old save may be pruned meanwhile."""
+        """Return the save with its remaining files and all parts it ever had: an old save may be pruned meanwhile."""
         paths = tuple(path for path in save.paths if path in self._files)
         finished = set[str]().union(
             *(parts.names(path, save.step) for path in paths if not parts.UNFINISHED.search(path))
