@@ -66,7 +66,7 @@ def choices(
     """Return the zones and capacities where the same steps would have cost less, cheapest first.
 
     Another zone is billed for the same hours at its price, because its losses are unknown. On demand is billed without
-    the time lost to preemption. A job without preemptible capacity gets no estimate for it, because its losses are unknown.
+    the time lost to preemption. A job without preemptible capacity gets no estimate for it: its losses are unknown.
     """
     billed = sum(amount for cause, amount in goodput.spent.items() if cause not in UNBILLED)
     here = rates.get((zone, capacity))
