@@ -72,7 +72,7 @@ class Loss:
 @dataclass(frozen=True, slots=True)
 class Struck:
     attempt: int
-    step: int  # the last one that any host had reported
+    step: int  # last step that any host had reported
     at: float  # on the clock of the reports
     saved: int  # of the newest finished save; -1: none
     saving: int = -1  # of the save in progress; -1: none

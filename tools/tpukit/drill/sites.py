@@ -56,7 +56,7 @@ class Site(Protocol):
 
     @property
     def limits_logs(self) -> bool:
-        """Whether hosts write their logs themselves, so that a limit on file size truncates logs too."""
+        """Return whether hosts write their logs themselves, so that a limit on file size truncates logs too."""
 
     def prepare(self, plan: Plan) -> Plan:
         """Return the plan as the site runs it. Refuse a plan that the site cannot run."""

@@ -62,7 +62,7 @@ class Queued:
     name: str
     state: str  # CREATING ACCEPTED WAITING_FOR_RESOURCES PROVISIONING ACTIVE SUSPENDING SUSPENDED FAILED DELETING
     by_service: bool = False  # Google changed the state, not a user
-    error: str = ""  # of one that FAILED
+    error: str = ""  # set if it FAILED
     expired: bool = False  # FAILED because it was not fulfilled within its validity
     labels: Mapping[str, str] = field(default_factory=dict)  # of the requested nodes
     nodes: tuple[str, ...] = ()  # their names

@@ -40,7 +40,7 @@ class WebSocket:
         lines = [f"GET {path} HTTP/1.1", *(f"{name}: {value}" for name, value in asked.items()), "", ""]
         connection.sendall("\r\n".join(lines).encode())
         self.open = True
-        """Whether the server may still send data."""
+        """True while the server may still send data."""
         self._connection = connection
         self._unread = bytearray()
         self._message = bytearray()
