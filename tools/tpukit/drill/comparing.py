@@ -77,7 +77,7 @@ class Evidence:
     largest: float = 0.0
     steps: int = 0  # compared
     values: int = 0  # compared: losses that are numbers, and digests
-    missing: int | None = None  # first step that lost its loss value
+    missing: int | None = None  # first step whose loss is missing after the resume
     shift: Shift | None = None
     counter: int | None = None  # offset of the step numbers; the values are those of the unbroken run
     batches_known: bool = False
@@ -94,7 +94,7 @@ class Evidence:
     ignored_term: bool = False
     unfinished: bool = False  # a save that began after SIGTERM was not finished when the program ended
     silent: tuple[int, ...] = ()  # hosts that reported in the unbroken run but not after the last loss
-    outside: bool = False  # no workdir of the drill has checkpoints
+    outside: bool = False  # the checkpoints are outside the drill's workdirs
     neighbours: float = math.inf  # relative difference between the losses of consecutive steps
 
     @property

@@ -74,6 +74,6 @@ class Struck:
     attempt: int
     step: int  # last step that any host had reported
     at: float  # on the clock of the reports
-    saved: int  # of the newest finished save; -1: none
-    saving: int = -1  # of the save in progress; -1: none
+    saved: int  # step of the newest finished save; -1: none
+    saving: int = -1  # step of the save in progress; -1: none
     named: bool = False  # the save's files name its step, which is otherwise inferred from when they came

@@ -52,7 +52,7 @@ class Node:
     labels: Mapping[str, str] = field(default_factory=dict)
     metadata: Mapping[str, str] = field(default_factory=dict)
     says: str = ""  # Google's description of its health
-    spot: bool = False  # spot or preemptible, the older word
+    spot: bool = False  # may be preempted; preemptible is the older word for spot
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ def main() -> None:
     draft.rename(answer_file)
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(0)  # threads of the program may wait for steps that never run
+    os._exit(0)  # threads of the program wait for steps that never run
 
 
 def _run(request: dict[str, Any], answer_file: Path) -> dict[str, Any]:
