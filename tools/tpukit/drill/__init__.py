@@ -1,4 +1,5 @@
-"""`tpu drill`: a job is run unbroken, then again under a plan of losses, and the runs are compared.
+"""`tpu drill`: run a job unbroken, run it again once for each loss in a plan, and compare the runs.
 
-What decides (`losses`, `planning`, `judging`, `offsets`, `advice`, `costs`) is pure; `engine` and what it starts act.
+The deciding modules (`losses`, `planning`, `judging`, `offsets`, `advice`, `costs`) are pure. `engine` and the modules
+that it starts act.
 """

@@ -1,6 +1,6 @@
-"""What is likely wrong with a program that got a verdict, and what to do about it. Pure.
+"""Likely causes of a verdict, and their fixes. Pure.
 
-Where the evidence fits several causes nothing is guessed beyond the nearest; where it fits none, nothing is said.
+Where the evidence fits several causes, only the nearest ones are named. Where it fits none, no cause is named.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ TEXT = {
 def of_all(verdicts: Sequence[Verdict]) -> list[tuple[Cause, ...]]:
     """Name the causes for each verdict.
 
-    What a plain loss already shows needs no cause of its own in a special one. What one loss excludes is not named for
-    another: where any resume trained on the right batches by their digests, the data is not at fault.
+    A special loss gets the causes of a plain loss with the same verdict. A cause that one loss rules out is not named
+    for another: if any resume trained on the right batches by their digests, the data is not at fault.
     """
     plain = {verdict.word: causes(verdict) for verdict in reversed(verdicts) if _is_plain(verdict.loss)}
     right_data = any(one.evidence.batches_equal for one in verdicts if _is_plain(one.loss))
@@ -85,7 +85,10 @@ def of_all(verdicts: Sequence[Verdict]) -> list[tuple[Cause, ...]]:
 
 
 OF_PLAIN_DATA = (Cause.DATA_POSITION, Cause.AHEAD, Cause.OFF_BY_ONE, Cause.DATA_ORDER)
-"""What a resume with the right batches excludes. A position that is saved only once shows in the second resume."""
+"""Causes that a resume with the right batches rules out.
+
+A data position that is saved only once shows in the second resume.
+"""
 
 
 def _is_plain(loss: Loss) -> bool:
@@ -94,7 +97,7 @@ def _is_plain(loss: Loss) -> bool:
 
 
 def causes(verdict: Verdict) -> tuple[Cause, ...]:
-    """Of one loss alone, most likely first."""
+    """Return the causes for a single loss, most likely first."""
     word, loss, evidence = verdict.word, verdict.loss, verdict.evidence
     if word in (Word.EXACT, Word.NOT_STRUCK, Word.CANNOT_TELL):
         return (Cause.OUTSIDE,) if word is Word.CANNOT_TELL and evidence.outside else ()
@@ -142,20 +145,26 @@ def _of_steps_lost(verdict: Verdict) -> tuple[Cause, ...]:
 
 
 def _first_host_is_right(verdict: Verdict) -> bool:
-    """Host 0 makes its first step as unbroken and another does not. Later steps share what was learnt."""
+    """Return whether host 0 makes its first step as in the unbroken run and another host does not.
+
+    Later steps are no evidence, because hosts share what they learn.
+    """
     different, resumed = verdict.evidence.different, verdict.resumed_at
     return different.get(0, -1) != resumed and any(at == resumed for host, at in different.items() if host)
 
 
 def _fell_back(verdict: Verdict) -> bool:
-    """Return whether the run went on from a checkpoint older than the one that was spoilt."""
+    """Return whether the run resumed from a checkpoint older than the damaged one."""
     resumed, saved = verdict.resumed_at, verdict.evidence.saved
     return resumed is not None and saved >= 0 and resumed <= saved + 1
 
 
 def _of_values(verdict: Verdict) -> tuple[Cause, ...]:
-    """Name a cause where the values leave one. A first loss that is equal was made by the right parameters on the right
-    data; a first loss that differs has many causes, of which only evidence chooses one."""
+    """Name a cause where the values leave only one.
+
+    Equal first losses mean the right parameters and the right data. A first loss that differs has many causes, of which
+    only evidence selects one.
+    """
     evidence = verdict.evidence
     if evidence.not_restored:
         if evidence.restored:
@@ -177,23 +186,25 @@ def _of_values(verdict: Verdict) -> tuple[Cause, ...]:
 
 
 PRECISION_MOST = 0.01
-"""Difference of a loss, as a share, that rounding parameters to 8 bits of mantissa stays below."""
+"""Upper bound on the relative difference of a loss that rounding parameters to 8 bits of mantissa causes."""
 OTHER_NUMBERS_LEAST = 0.05
-"""What other random numbers or parameters do to a loss at least, as a share of what steps in a row differ by: rounding
-does less."""
+"""Least effect of other random numbers or parameters on a loss, as a share of the difference between consecutive steps.
+
+Rounding has a smaller effect.
+"""
 EARLY = 8
-"""Losses after a resume that are looked at."""
+"""Number of losses after a resume that are examined."""
 
 
 def _is_scatter(differences: Sequence[float]) -> bool:
-    """Return whether losses lie above and below the right ones from the first step on, as with other random numbers."""
+    """Return whether losses scatter around the right ones from the first step, as with other random numbers."""
     first = [one for one in differences[:EARLY] if math.isfinite(one)]
     above = sum(1 for one in first if one > 0)
     return len(first) == EARLY and 2 <= above <= EARLY - 2
 
 
 def _is_jump(differences: Sequence[float]) -> bool:
-    """Return whether losses are all too high at first, and less so later: parameters that are learnt once more."""
+    """Return whether losses start too high and then fall, as when parameters are learnt a second time."""
     first = [one for one in differences[:EARLY] if math.isfinite(one)]
     later = [one for one in differences[-EARLY:] if math.isfinite(one)]
     return len(first) == EARLY and min(first) > 0 and sum(later) < sum(first) / 2

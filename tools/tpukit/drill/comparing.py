@@ -1,7 +1,7 @@
-"""Compares what a resumed run reported with the unbroken run, value by value. Pure.
+"""Compare the values that a resumed run reported with those of the unbroken run. Pure.
 
-A value is a loss, or the digest of a batch or of parameters. A value that was there and is missing differs. Runs of a
-program that is not repeatable differ before anything is lost: by so much, the noise, they may differ afterwards.
+A value is a loss, or the digest of a batch or of parameters. A missing value counts as different. Runs of a program
+that is not repeatable differ before any loss: that difference, the noise, is tolerated afterwards.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from tpukit.drill.offsets import Shift, apart
 from tpukit.drill.trace import Report, Trace, by_step, hosts
 
 NOISE_FACTOR = 4.0
-"""How many times the noise a difference must be to count."""
+"""Multiple of the noise from which a difference counts."""
 SMALL_SHARE = 0.1
-"""Of what a wrong batch does to a loss: optimizer state that is not restored does less than that."""
+"""Share of a wrong batch's effect on a loss. Optimizer state that is not restored has a smaller effect than a batch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Noise:
-    """How far runs of one program differ from each other while nothing is lost."""
+    """Differences between runs of one program before any loss."""
 
     most: float = 0.0  # the largest difference of one step's loss, as a share
-    neighbours: float = math.inf  # by how much the losses of two steps in a row differ: what a wrong batch would do
+    neighbours: float = math.inf  # difference of consecutive losses: the effect of a wrong batch
     params_differ: bool = False  # digests of parameters differ between runs
     batches_differ: bool = False
 
@@ -37,12 +37,12 @@ class Noise:
 
     @property
     def hides_mistakes(self) -> bool:
-        """Whether a loss with wrong data or parameters would pass for noise."""
+        """Return whether noise would hide the loss of wrong data or parameters."""
         return self.most > 0.0 and self.tolerance >= SMALL_SHARE * self.neighbours
 
 
 def noise(unbroken: Trace, others: Iterable[Trace]) -> Noise:
-    """Measure how far `others` differ from the unbroken run. They are whole runs, or what came before a loss."""
+    """Measure how far `others` (whole runs, or the part before a loss) differ from the unbroken run."""
     most, params, batches = 0.0, False, False
     for trace in others:
         for host in hosts(unbroken):
@@ -68,38 +68,38 @@ def _neighbours(unbroken: Trace) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What a verdict and its causes are drawn from."""
+    """Evidence for a verdict and its causes."""
 
     resumed: Mapping[int, int]  # host -> first step after the last loss
-    different: Mapping[int, int] = field(default_factory=dict)  # host -> first step that is not as unbroken
+    different: Mapping[int, int] = field(default_factory=dict)  # host -> first step that differs from the unbroken run
     first_different: int | None = None  # of all hosts
     difference: float = 0.0  # at that step, as a share
     largest: float = 0.0
     steps: int = 0  # compared
     values: int = 0  # compared: losses that are numbers, and digests
-    missing: int | None = None  # first step that had a loss and has none
+    missing: int | None = None  # first step whose loss is missing after the resume
     shift: Shift | None = None
-    counter: int | None = None  # steps are numbered so far off; the values are those of the unbroken run
+    counter: int | None = None  # offset of the step numbers; the values are those of the unbroken run
     batches_known: bool = False
     batches_equal: bool = False
     params_known: bool = False
     params_equal: bool = False
-    not_restored: tuple[str, ...] = ()  # parameters that differ at the step that was restored
-    restored: int = 0  # parameters that are equal there
-    early: tuple[float, ...] = ()  # by how much the first losses after the resume are too high
+    not_restored: tuple[str, ...] = ()  # parameters that differ at the restored step
+    restored: int = 0  # number of parameters that are equal there
+    early: tuple[float, ...] = ()  # excess of the first losses after the resume
     saved: int = -1
     first_resume_equal: bool | None = None  # of a run with two losses
-    trained_on: bool = False  # after SIGTERM it made steps through most of the grace
-    exited_0: bool = False  # the program ended with success and made no further step
+    trained_on: bool = False  # made steps through most of the grace after SIGTERM
+    exited_0: bool = False  # the program exited with 0 and made no further step
     ignored_term: bool = False
     unfinished: bool = False  # a save that began after SIGTERM was not finished when the program ended
-    silent: tuple[int, ...] = ()  # hosts that reported in the unbroken run, and nothing after the last loss
-    outside: bool = False  # checkpoints are in no workdir of the drill's
-    neighbours: float = math.inf  # by how much the losses of two steps in a row differ, as a share
+    silent: tuple[int, ...] = ()  # hosts that reported in the unbroken run but not after the last loss
+    outside: bool = False  # the checkpoints are outside the drill's workdirs
+    neighbours: float = math.inf  # relative difference between the losses of consecutive steps
 
     @property
     def are_apart(self) -> bool:
-        """Whether hosts went on from different steps, or one was done and another not."""
+        """Return whether hosts resumed from different steps, or some made no further step."""
         return len(set(self.resumed.values())) > 1 or bool(self.resumed and self.silent)
 
 
@@ -122,7 +122,7 @@ class _Host:
 
     @property
     def apart_by(self) -> dict[int, float]:
-        """By step, how far the losses differ; a loss that is missing is infinitely far."""
+        """Return how far the losses differ, by step. A missing loss is infinitely far."""
         known = self.losses(self.reference)
         return {
             step: math.inf if (loss := self.after[step].loss) is None else apart(known[step], loss)
@@ -137,7 +137,7 @@ class _Host:
 
     @property
     def values(self) -> int:
-        """How many values both have that say something: that NaN is NaN again does not."""
+        """Count the comparable values of both runs. NaN equal to NaN does not count."""
         count = 0
         for step in self.common:
             one, other = self.reference[step], self.after[step]
@@ -149,7 +149,7 @@ class _Host:
 def compare(
     unbroken: Trace, after: Sequence[Report], resumed: Mapping[int, int], noise: Noise, between: Sequence[Report] = ()
 ) -> Evidence:
-    """Compare the reports `after` the last loss. `between`: those of the attempt between two losses."""
+    """Compare the reports `after` the last loss. `between` has the reports of the attempt between two losses."""
     tolerance = noise.tolerance
     found: dict[int, tuple[int, float, float]] = {}
     shift, counter, missing = None, None, None
@@ -217,7 +217,7 @@ def compare(
 
 
 def _restored(unbroken: Trace, after: Sequence[Report]) -> list[tuple[str, bool]]:
-    """For each parameter by name, whether it was restored: at the first step for which both runs report names."""
+    """Return for each parameter name whether it was restored, from the first step where both runs report names."""
     for number in hosts(unbroken):
         reference = by_step(unbroken, number)
         named = {one.step: dict(one.named) for one in after if one.host == number and one.named}

@@ -1,9 +1,8 @@
-"""Estimates what losses cost on the job's slices, and how often it pays to save. Pure.
+"""Estimate the cost of losses on the job's slices, and the best interval between saves. Pure.
 
-The interval that costs least is Daly's first-order one, sqrt(2 x save x time between losses), after J. T. Daly, "A
-higher order estimate of the optimum checkpoint interval for restart dumps", 2006:
-https://doi.org/10.1016/j.future.2004.11.016
-Times are those of this machine: on TPUs steps, saves and restarts take others.
+The cheapest interval is Daly's first-order one, sqrt(2 x save x time between losses), after J. T. Daly, "A higher order
+estimate of the optimum checkpoint interval for restart dumps", 2006: https://doi.org/10.1016/j.future.2004.11.016
+Times are those of this machine: steps, saves and restarts take other times on TPUs.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from tpukit.drill.holding import Hold
 
 HOURS_A_MONTH = 730.0
 LEAST_GAIN = 0.001
-"""Share of all time that another interval must win before it is worth a line."""
+"""Least share of all time that another interval must save to be reported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,16 +24,16 @@ class Costs:
     step_seconds: float | None = None
     save_seconds: float | None = None  # from the first file to the last
     save_bytes: int | None = None
-    held_seconds: float | None = None  # for which a save keeps training waiting
+    held_seconds: float | None = None  # seconds that a save blocks training
     held_error: float | None = None
-    save_every: float | None = None  # seconds between saves, as it is
+    save_every: float | None = None  # current seconds between saves
     back_seconds: float | None = None  # from a loss to the next new step
     losses_per_day: float = 0.0
-    usd_per_hour: float | None = None  # of the job's slices; None: no price is known
+    usd_per_hour: float | None = None  # of the job's slices; None: unknown
     price_note: str = ""
     share_lost: float | None = None  # of all time, at that rate
     usd_lost_per_month: float | None = None
-    best_every: float | None = None  # seconds between saves that cost least; None: the measurement does not say
+    best_every: float | None = None  # cheapest seconds between saves; None: not measurable
     best_error: float | None = None
     best_steps: int | None = None
 
@@ -55,7 +54,7 @@ def estimate(
     between = 86400.0 / losses_per_day if losses_per_day > 0 else math.inf
     share = None
     if back_seconds is not None:
-        # What is done again was lost too, and is part of the time until the next new step.
+        # Repeated steps are lost time too; they are part of the time until the next new step.
         share = back_seconds / between + (held / save_every if held and save_every else 0.0)
     best = _best(held, hold.error, between, save_every)
     return Costs(
@@ -78,7 +77,7 @@ def estimate(
 
 
 def _best(held: float | None, error: float, between: float, every: float | None) -> float | None:
-    """Return the interval that costs least; None where its gain is small, or smaller than its error."""
+    """Return the cheapest interval; None if its gain is small, or smaller than its error."""
     if not held or not every or not math.isfinite(between):
         return None
     best = math.sqrt(2.0 * held * between)

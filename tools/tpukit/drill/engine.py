@@ -1,4 +1,4 @@
-"""The drill as a whole: the unbroken run, the plan, one run for each loss, and what follows from them."""
+"""A whole drill: the unbroken run, the plan, one run for each loss, and the conclusions."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from tpukit.jobs.reasons import MEANINGS, Budget, State
 from tpukit.kernel.store.sqlite import SqliteStore
 
 HANGS = 2
-"""Runs that hang before the rest is left out: each of them takes a minute or more."""
+"""Number of hung runs after which the drill skips the rest: each takes a minute or more."""
 REPEATS = 2
-"""Unbroken runs that are added where values differ: they tell noise from what a loss did."""
+"""Number of unbroken runs added when values differ, to tell noise from the effect of a loss."""
 TRIES = 3
-"""Runs for one loss whose moment was missed: steps may be shorter than what it takes to see them."""
+"""Attempts at a loss whose moment was missed: a step may be shorter than the time to observe it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,15 +44,15 @@ class Request:
     plan: Plan
     seed: int = 0
     only: tuple[str, ...] = ()
-    budget: float = 0.0  # seconds; 0: as long as it takes
+    budget: float = 0.0  # seconds; 0: unlimited
     losses_per_day: float = 1.0
     zone: str = ""
-    retain: bool = False  # logs and checkpoints of all runs
+    retain: bool = False  # keep the logs and checkpoints of all runs
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Of one loss."""
+    """Result of one loss."""
 
     verdict: Verdict
     causes: tuple[Cause, ...]
@@ -61,7 +61,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Drill:
-    """What came out."""
+    """Results of a drill."""
 
     job: str
     seed: int
@@ -75,11 +75,11 @@ class Drill:
     seconds: float
     command: str = ""
     at: float = 0.0
-    stopped: BaseException | None = None  # what ended it before all losses were tried
+    stopped: BaseException | None = None  # error that stopped it before all losses were tried
 
     @property
     def word(self) -> Word | None:
-        """The worst verdict of all; None: nothing was tried."""
+        """The worst verdict; None if nothing was tried."""
         return worst([*(result.verdict.word for result in self.results), *(one.word for one in self.findings)])
 
     @property
@@ -90,10 +90,10 @@ class Drill:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Before each run, and after it."""
+    """Progress report, sent before and after each run."""
 
     number: int  # 0: an unbroken run
-    count: int  # of losses; 0: not known yet
+    count: int  # number of losses; 0: not known yet
     loss: Loss | None = None
     result: Result | None = None
 
@@ -103,8 +103,10 @@ Say = Callable[[Progress], None]
 
 @contextmanager
 def folder(drills: Path, chosen: Path | None = None) -> Iterator[Path]:
-    """A folder of its own for a drill. It is removed afterwards unless it was chosen, and so are those of drills that
-    were killed."""
+    """Yield a separate folder for a drill.
+
+    Delete it afterwards unless it was `chosen`, and delete the folders of drills that were killed.
+    """
     if chosen is None:
         drills.mkdir(parents=True, exist_ok=True, mode=0o700)
         for old in drills.iterdir():
@@ -113,7 +115,7 @@ def folder(drills: Path, chosen: Path | None = None) -> Iterator[Path]:
     path = chosen or drills / secrets.token_hex(4)
     if (path / "store.db").exists():
         raise Invalid(f"{path} holds another drill", hint="name another folder, or remove it")
-    # It is named in what each host carries as a mark, which has no relative paths.
+    # Each host carries this path as a mark, and marks have no relative paths.
     path = path.absolute()
     watch = reaper.Guard(path)
     try:
@@ -132,8 +134,10 @@ def drill(
     say: Say = lambda progress: None,
     tried: Callable[[Drill], None] = lambda drill: None,
 ) -> Drill:
-    """Drill a job in a folder that nothing else uses. What was finished before an interrupt or a full disk counts;
-    `tried` gets it after each loss."""
+    """Drill a job in a folder that nothing else uses.
+
+    What finished before an interrupt or a full disk counts. `tried` gets the results so far after each loss.
+    """
     began = clock.monotonic()
     plan = replace(site.prepare(request.plan), place=site.place.name)
     planning.check_only(request.only, plan.spec.slices, plan.slice.hosts)
@@ -203,7 +207,7 @@ def _sentence(error: BaseException) -> str:
 
 
 class _Work:
-    """The broken runs of a drill so far."""
+    """Broken runs of a drill so far."""
 
     def __init__(self, runs: Runs, unbroken: Run, plan: Plan, limits: Limits) -> None:
         self._runs, self.unbroken, self._plan, self._limits = runs, unbroken, plan, limits
@@ -211,7 +215,7 @@ class _Work:
         self._repeats: list[Trace] = []
 
     def over(self, budget: float, spent: float, unbroken_seconds: float) -> str:
-        """Return why no further loss is tried; empty: one is."""
+        """Return why no further loss is tried; empty if one is."""
         if any(one.verdict.evidence.outside for one in self.results()):
             return "checkpoints are outside the workdir, and each run would spoil the next"
         hung = [run.name for _, run in self._pairs if run.given_up]
@@ -283,13 +287,13 @@ def _reported(run: Run) -> set[int]:
 
 
 def _largest(run: Run) -> int:
-    """Of the files of a checkpoint, in bytes."""
+    """Return the size of the largest file of a checkpoint, in bytes."""
     paths = {path for save in run.saves for path in save.paths}
     return max((file.size for moment in run.moments for path, file in moment.files.items() if path in paths), default=0)
 
 
 def _struck(runs: Runs, unbroken: Run, plan: Plan, loss: Loss, limits: Limits) -> tuple[Loss, Run]:
-    """Return the run for a loss and the loss as tried: at an earlier step each time it was struck too late."""
+    """Run a loss and return it as tried, with its run. Retry at an earlier step if the strike came too late."""
     for number in range(TRIES):
         name = loss.name if number == 0 else f"{loss.name}-{number + 1}"
         early = replace(loss, step=loss.step * (TRIES - number) // TRIES)
@@ -301,7 +305,7 @@ def _struck(runs: Runs, unbroken: Run, plan: Plan, loss: Loss, limits: Limits) -
 
 
 def _broken(loss: Loss, run: Run, unbroken: Run) -> Broken:
-    # A program that saves into a file that only grows writes to its workdir too, and shows no save.
+    # A program that saves by appending to one file writes to its workdir too, but shows no save.
     outside = unbroken.outside if not unbroken.saves and (unbroken.outside or not unbroken.wrote) else None
     failures = tuple(
         attempt.reason is not None and MEANINGS[attempt.reason].budget is Budget.USER for attempt in run.attempts

@@ -1,4 +1,4 @@
-"""Finds what is wrong with the run that nothing was done to. Pure."""
+"""Faults that the unbroken run shows. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Finding:
 
 
 def of_unbroken(trace: Trace, saves: Sequence[Save]) -> tuple[Finding, ...]:
-    """Return what a run shows by itself: its first step and its last save."""
+    """Return the faults that a run shows by itself, from its first step and its last save."""
     found: list[Finding] = []
     steps = sorted({report.step for report in trace})
     if steps and steps[0] > max(1, printed_every(steps)):

@@ -1,4 +1,4 @@
-"""Reads a run while it goes on: the lines of its hosts and the files of its workdir, as often as it is asked."""
+"""Follow a run in progress: read the lines of its hosts and the files of its workdir at each poll."""
 
 from __future__ import annotations
 
@@ -14,8 +14,11 @@ from tpukit.places import lines
 
 
 class Following:
-    """Of one run. `saves` knows what is being saved; `step` is the last one that any host reported in this attempt.
-    `text`: what the program printed, of a line of a log."""
+    """State of one run in progress.
+
+    `saves` tracks the save in progress. `step` is the last step that any host reported in this attempt. `text` extracts
+    the program's output from a log line.
+    """
 
     def __init__(
         self,
@@ -38,12 +41,12 @@ class Following:
         self.largest_log = 0
 
     def poll(self, hosts: Sequence[Host], now: float) -> list[Report]:
-        """What was reported since the last time."""
+        """Return the reports since the last poll."""
         newest = max((host.attempt for host in hosts), default=self._attempt)
         if newest != self._attempt:
             self.saves.end()
             self._attempt, self.step = newest, -1
-        # The files first: a save that shows was begun after the steps that are read now, or before them.
+        # Read files first, so that a visible save began before or after the steps read now, never between.
         found = saves.files(self.workdir)
         fresh = []
         for host in hosts:
@@ -64,7 +67,7 @@ class Following:
 
     @property
     def attempt(self) -> int:
-        """The newest that was seen; -1: none yet."""
+        """The newest attempt seen; -1 if none."""
         return self._attempt
 
     @property

@@ -1,5 +1,6 @@
-"""Runs of a drill on GKE as a sandbox has it: real Kubernetes, JobSet and Kueue, and hosts that are processes of this
-machine. What a run leaves behind in the cluster and its buckets is noted before it is sent, and removed by `clean`.
+"""Runs of a drill on GKE in a sandbox: real Kubernetes, JobSet and Kueue; hosts are processes of this machine.
+
+A note records what a run creates in the cluster and its buckets before the run is sent; `clean` deletes all of it.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class BoxHost(Protocol):
 
 
 class Box(Protocol):
-    """What a sandbox gives beyond its API server."""
+    """Interface of a sandbox beyond its API server."""
 
     @property
     def buckets(self) -> Path: ...
@@ -64,13 +65,13 @@ class GkeSite:
     limits_logs = False
 
     def __init__(self, folder: Path, clock: Clock, box: Box, retain: bool = False) -> None:
-        """`retain`: what the runs saved stays in the bucket."""
+        """Create a site. `retain` keeps the saved files of the runs in the bucket."""
         self._folder, self._box, self._retain = folder, box, retain
         self._mark = f"drill-{secrets.token_hex(3)}"
         self._base, self._base_path = "", Path()
         self._team = ""
         self._cluster: Cluster | None = None
-        self._logs: dict[tuple[str, int, int], dict[str, Path]] = {}  # by name on the host, the oldest first
+        self._logs: dict[tuple[str, int, int], dict[str, Path]] = {}  # by name on the host, oldest first
         self.place = GkePlace(folder, clock, lambda: self._mark)
 
     def prepare(self, plan: Plan) -> Plan:
@@ -114,7 +115,7 @@ class GkeSite:
         return [host for host in found if host.attempt >= newest - 1]
 
     def line(self, text: str) -> str:
-        """Behind the time, the stream and the tag, as a container runtime writes them."""
+        """Return the text after the time, stream and tag that a container runtime writes."""
         return text.split(" ", 3)[-1]
 
     def impossible(self, loss: Loss) -> str:
@@ -123,7 +124,7 @@ class GkeSite:
         return ""
 
     def leave(self, victims: Sequence[Host]) -> None:
-        """By eviction, as a drained node does it: with the grace of the pod."""
+        """Evict the pods, as a node drain does, with the grace of the pod."""
         assert self._cluster is not None
         for host in victims:
             metadata = {"name": host.pod, "namespace": self._team}
@@ -139,7 +140,7 @@ class GkeSite:
 
     @property
     def _traces(self) -> Path:
-        """Beside the buckets, which all pods see: no bucket may begin with a dot."""
+        """Beside the buckets, visible to all pods. No bucket name may begin with a dot."""
         return self._box.buckets / f".{self._mark}"
 
     @property
@@ -147,7 +148,7 @@ class GkeSite:
         return self._base.startswith(_REMOTE)
 
     def _workdirs(self, plan: Plan) -> tuple[str, Path]:
-        """The folder with the workdirs of all runs, as programs name it and as this machine does."""
+        """Return the folder with the workdirs of all runs, as the path for programs and the path on this machine."""
         workdir = plan.workdir.rstrip("/")
         bucket, rest = in_bucket(workdir, plan.spec.mounts)
         path = self._box.buckets / bucket
@@ -157,7 +158,7 @@ class GkeSite:
         return f"{workdir}/{self._mark}", path / rest / self._mark
 
     def _retain_logs(self, plan: Plan, one: BoxHost) -> None:
-        """A pod's log goes with the pod, maybe before its last lines were read: links hold its files."""
+        """Hard-link a pod's log files, because they are deleted with the pod, maybe before the last lines were read."""
         key = plan.id, one.attempt, one.slice * plan.slice.hosts + one.index
         folder = self._folder / "logs" / plan.id / f"{one.attempt}-{one.slice}-{one.index}"
         for log in one.logs:
@@ -175,7 +176,7 @@ class GkeSite:
 
 
 def in_bucket(workdir: str, mounts: Sequence[Mount]) -> tuple[str, str]:
-    """The bucket that a workdir is in, and where in it. Refuses one that is gone with its pod."""
+    """Return the bucket of a workdir and the path in it. Refuse a workdir that is deleted with its pod."""
     if workdir.startswith(_REMOTE):
         bucket, _, rest = workdir.removeprefix(_REMOTE).partition("/")
         return bucket, rest
@@ -191,7 +192,7 @@ def in_bucket(workdir: str, mounts: Sequence[Mount]) -> tuple[str, str]:
 
 
 def clean(folder: Path) -> None:
-    """Remove what the drill of this folder has in a cluster, and return when it is gone. Safe to repeat."""
+    """Delete the drill's objects in the cluster, and wait until they are gone. Safe to repeat."""
     try:
         note = json.loads((folder / CLUSTER_NOTE).read_text(encoding="utf-8"))
     except OSError:
@@ -208,7 +209,7 @@ def clean(folder: Path) -> None:
 
 
 def _remove(cluster: Cluster, team: str, sender: str) -> int:
-    """Of the drill's JobSets; how many there still were."""
+    """Delete the drill's JobSets, and return how many were left."""
     ours = [
         one["metadata"]
         for one in cluster.list("JobSet", team)
@@ -218,6 +219,6 @@ def _remove(cluster: Cluster, team: str, sender: str) -> int:
         if "deletionTimestamp" not in metadata:
             cluster.delete("JobSet", metadata["name"], team, foreground=True, uid=metadata["uid"])
         for pod in cluster.list("Pod", team, labels=f"{NAME}={metadata['name']}"):
-            with suppress(Conflict):  # a host that hangs is not waited for
+            with suppress(Conflict):  # do not wait for a host that hangs
                 cluster.delete("Pod", pod["metadata"]["name"], team, grace=1, uid=pod["metadata"]["uid"])
     return len(ours)

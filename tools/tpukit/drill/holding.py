@@ -1,4 +1,4 @@
-"""Measures how long saves hold training up, from when steps were reported and files were written. Pure."""
+"""Measure how long saves block training, from the times of steps and of files. Pure."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class Hold:
 
 
 def measure(times: Mapping[int, float], saves: Sequence[tuple[float, float]]) -> Hold:
-    """Measure one host. `times`: when each step was reported; `saves`: when each save began and ended.
+    """Measure one host. `times` is when each step was reported, `saves` is when each save began and ended.
 
-    A save costs what the steps around it took longer than as many steps elsewhere. A save in the background overlaps
-    several steps, all of which count.
+    A save costs the extra time of the steps around it, compared with as many steps elsewhere. A background save
+    overlaps several steps, all of which count.
     """
     steps = sorted(times)
     around = [_around(times, steps, *save) for save in saves]
@@ -44,7 +44,7 @@ def measure(times: Mapping[int, float], saves: Sequence[tuple[float, float]]) ->
         return Hold(step)
     held = max(0.0, median(extra))
     spread = 1.4826 * median(abs(one - held) for one in extra)
-    # A window of n steps varies by sqrt(n) times what one step varies by.
+    # The spread of a window of n steps is sqrt(n) times that of one step.
     longest = max(last - first for first, last in windows)
     one_step = 1.4826 * median(abs(one - step) for one in quiet)
     error = math.hypot(spread, one_step * math.sqrt(longest)) / math.sqrt(len(extra))
@@ -52,7 +52,7 @@ def measure(times: Mapping[int, float], saves: Sequence[tuple[float, float]]) ->
 
 
 def _around(times: Mapping[int, float], steps: Sequence[int], began: float, ended: float) -> tuple[int, int] | None:
-    """Return the last step reported before a save and the first one after it; None at the ends of a run."""
+    """Return the last step reported before a save and the first one after it; None at either end of a run."""
     before = [step for step in steps if times[step] <= began]
     after = [step for step in steps if times[step] > max(began, ended)]
     return (before[-1], after[0]) if before and after else None

@@ -1,4 +1,4 @@
-"""What a drill gave, as plain data for `--json`. Keys are stable; what is not known is null."""
+"""The result of a drill as plain data for `--json`. Keys are stable; unknown values are null."""
 
 from __future__ import annotations
 

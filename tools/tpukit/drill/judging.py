@@ -1,4 +1,4 @@
-"""Judges what a loss did to a run, in one word and with its numbers, from the unbroken run and the broken one. Pure."""
+"""Judge the effect of a loss by comparing the broken run with the unbroken one. Pure."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def noise(unbroken: Trace, runs: Iterable[Broken], repeats: Iterable[Trace] = ()
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """Everything that the rules below look at."""
+    """Input of the rules below."""
 
     run: Broken
-    first: int  # step of the unbroken run
+    first: int  # first step of the unbroken run
     last: int
     end: int  # the last step of the broken run
     reached: int  # the last step before the loss
@@ -43,7 +43,7 @@ class _Case:
 def judge(
     unbroken: Trace, run: Broken, noise: Noise | None = None, saving_seconds: float = 0.0, grace: float = 30.0
 ) -> Verdict:
-    """Judge one loss. `saving_seconds`: what a save takes; `grace`: seconds between SIGTERM and the kill."""
+    """Judge one loss. `saving_seconds` is the length of a save, `grace` the seconds between SIGTERM and the kill."""
     noise = noise or comparing.noise(unbroken, ())
     loss = run.loss
     if text := restored_from_elsewhere(unbroken, run):
@@ -115,7 +115,7 @@ def _incomplete(case: _Case) -> Said | None:
 
 
 def restored_from_elsewhere(unbroken: Trace, run: Broken) -> str:
-    """Return what a fresh run shows that did not begin as the unbroken one did; empty: it did."""
+    """Return the evidence that a fresh run began at another step than the unbroken one; empty if it did not."""
     first = min((one.step for one in unbroken if not one.is_restore), default=0)
     began = min((one.step for one in run.trace if one.attempt == 0 and not one.is_restore), default=None)
     if began is None and run.ended.completed and not run.struck and unbroken:
@@ -157,7 +157,10 @@ def _apart_hosts(case: _Case) -> Said | None:
 
 
 def _older_save(case: _Case) -> Said | None:
-    """Where no name says which step was saved, it was guessed from when the files came: one step either way."""
+    """Judge a resume from an older save than the newest.
+
+    Where no name has the step of a save, it is inferred from when the files came, and is one step off at most.
+    """
     sure = case.run.struck[0].named or any(one.saved >= 0 for one in case.run.trace)
     if case.saved < 0 or case.resumed_at >= case.saved - (0 if sure else 1):
         return None
@@ -241,13 +244,13 @@ def _not_back(run: Broken) -> Said:
     loss = run.loss
     why = run.given_up or run.ended.message or "no further step was reported"
     spoilt = loss.when in DURING_SAVE or loss.what is What.DISK_FULL or loss.damage is not Damage.NONE
-    # An attempt that the drill ended for its silence did not fail on what it read: it may have been slow to start.
+    # An attempt that the drill stopped for its silence did not fail on the checkpoint: it may have been slow to start.
     failed = not run.given_up and any(run.ended.failures[run.struck[-1].attempt + 1 :])
     return Word.UNREADABLE if spoilt and failed else Word.NOT_BACK, f"no step came after the loss: {why}"
 
 
 def happened(unbroken: Trace, run: Broken) -> bool:
-    """Whether anything was left to do when it was struck: on a busy machine a loss may come after the last step."""
+    """Return whether work was left when the loss struck: on a busy machine a loss may come after the last step."""
     if not run.struck or not run.ended.completed:
         return bool(run.struck)
     struck = run.struck[-1].attempt
@@ -259,18 +262,18 @@ def happened(unbroken: Trace, run: Broken) -> bool:
 
 
 def _saved(run: Broken) -> int:
-    """The newest step that a resumed attempt ought to know: that which the program says is saved, else the files."""
+    """Return the newest step that a resumed attempt should know, from the program's reports or else from the files."""
     struck = run.struck[0]
     told = max((one.saved for one in run.trace if one.attempt <= struck.attempt and one.at <= struck.at), default=-1)
     saved = max(told, struck.saved)
-    if run.loss.damage is not Damage.NONE:  # the newest is spoilt: the one before it is the best there is
+    if run.loss.damage is not Damage.NONE:  # the newest is damaged, so the one before it is the best
         older = [save.step for save in run.saves if save.done and save.step < saved and save.began < struck.at]
         return max(older, default=-1)
     return saved
 
 
 def _back(run: Broken) -> float | None:
-    """Seconds from the first loss to the first step that was new."""
+    """Return the seconds from the first loss to the first new step."""
     struck = run.struck[0]
     reached = max((one.step for one in run.trace if one.attempt <= struck.attempt), default=-1)
     new = [one.at for one in run.trace if one.attempt > struck.attempt and one.step > reached]

@@ -1,4 +1,4 @@
-"""Verdicts as JUnit XML: one test case for each loss, for CI that shows such files."""
+"""Verdicts as JUnit XML for CI: one test case for each loss."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _case(suite: str, result: Result) -> list[str]:
 
 
 def _quoted(value: object) -> str:
-    """A message may quote a program: what XML does not take is left out."""
+    """Quote a value for XML. A message may quote a program, so remove what XML does not allow."""
     text = "".join(
         letter for letter in str(value) if letter in "\t\n" or ("\x20" <= letter < "\ud800") or letter > "\ue000"
     )

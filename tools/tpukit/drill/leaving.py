@@ -1,4 +1,4 @@
-"""Judges what a program did after SIGTERM, from its steps and saves until it was gone. Pure."""
+"""Judge what a program did after SIGTERM, from its steps and saves until it exited. Pure."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from tpukit.drill.losses import Struck, What
 from tpukit.drill.verdicts import Broken, Said, Word
 
 STEPS_IN_FLIGHT = 2
-"""Steps that a program may lose although it saved: those under way when SIGTERM came."""
+"""Steps that a program may lose although it saved: those in progress at SIGTERM."""
 STEPS_IN_FLIGHT_MOST = 5
-"""Steps after SIGTERM from which on a program has ignored it."""
+"""Steps after SIGTERM above which a program ignored it."""
 
 
 def is_told(run: Broken) -> bool:
@@ -19,7 +19,7 @@ def is_told(run: Broken) -> bool:
 
 
 def trained_on(run: Broken, struck: Struck, grace: float) -> bool:
-    """Return whether it made steps through most of the grace."""
+    """Return whether the program made steps through most of the grace."""
     return is_told(run) and _last_report(run, struck) - struck.at > grace / 2
 
 
@@ -32,7 +32,7 @@ def ignored(run: Broken, struck: Struck) -> Said | None:
 
 
 def saved_and_trained_on(run: Broken, struck: Struck, grace: float) -> bool:
-    """Return whether it saved after SIGTERM as it always does, and trained on."""
+    """Return whether the program saved after SIGTERM as it always does, and trained on."""
     last = _last_report(run, struck)
     saved = any(save.done and struck.at < save.began and save.changed < last for save in run.saves)
     return saved and trained_on(run, struck, grace)
@@ -47,7 +47,7 @@ def unsaved(run: Broken, struck: Struck, steps_lost: int, saving_seconds: float,
     """Judge steps that were lost although there was time to save them."""
     if not is_told(run) or saving_seconds >= grace:
         return None
-    # One that trains on and saves at every step loses none, and is killed all the same.
+    # A program that trains on and saves at every step loses none, but is still killed.
     most = -1 if trained_on(run, struck, grace) else STEPS_IN_FLIGHT if _wrote(run, struck) else 0
     if steps_lost <= most:
         return None
@@ -58,7 +58,7 @@ def unsaved(run: Broken, struck: Struck, steps_lost: int, saving_seconds: float,
 
 
 def _wrote(run: Broken, struck: Struck) -> bool:
-    """Whether anything was saved between SIGTERM and the next attempt."""
+    """Return whether anything was saved between SIGTERM and the next attempt."""
     return any(save.changed >= struck.at and save.began < _resumed(run, struck) for save in run.saves)
 
 

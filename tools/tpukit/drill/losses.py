@@ -1,4 +1,4 @@
-"""What can be lost in a run, when, and what a person calls it."""
+"""Losses that a drill can inject: kind, moment, and name."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from enum import StrEnum
 
 
 class What(StrEnum):
-    KILL = "kill"  # signal 9, as a machine that lost power
-    TERM = "term"  # a host is told to leave: SIGTERM, the job's grace, then signal 9
-    PREEMPT = "preempt"  # so are all hosts of a slice, and it is taken away
-    HANG = "hang"  # the process stands still and never says so
+    KILL = "kill"  # signal 9, as when a machine loses power
+    TERM = "term"  # SIGTERM to one host, the job's grace, then signal 9
+    PREEMPT = "preempt"  # SIGTERM to all hosts of a slice, which is then taken away
+    HANG = "hang"  # the process stops without a report
     DISK_FULL = "disk full"  # writes fail part-way through a file
 
 
@@ -23,7 +23,7 @@ class When(StrEnum):
 
 
 class Again(StrEnum):
-    """What happens to the attempt that follows the loss."""
+    """Event in the attempt that follows the loss."""
 
     NOTHING = "nothing"
     SAME_STEP = "lost once more at the same step"
@@ -32,7 +32,7 @@ class Again(StrEnum):
 
 
 class Damage(StrEnum):
-    """What is done to the newest checkpoint between the loss and the next attempt."""
+    """Damage to the newest checkpoint between the loss and the next attempt."""
 
     NONE = "none"
     CORRUPT = "bytes of the newest checkpoint are overwritten"
@@ -44,7 +44,7 @@ DURING_SAVE = (When.SAVE_BEGINS, When.SAVE_HALF, When.SAVE_ENDS)
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    name: str  # what one writes after --only
+    name: str  # value for --only
     what: What
     hosts: tuple[tuple[int, int], ...]  # (slice, host in it)
     when: When = When.AT_STEP
@@ -72,8 +72,8 @@ class Loss:
 @dataclass(frozen=True, slots=True)
 class Struck:
     attempt: int
-    step: int  # the last one that any host had reported
+    step: int  # last step that any host had reported
     at: float  # on the clock of the reports
-    saved: int  # step of the newest save that was done; -1: none
-    saving: int = -1  # step of the save that was under way; -1: none
-    named: bool = False  # whether the save's files name its step, or it was guessed from when they came
+    saved: int  # step of the newest finished save; -1: none
+    saving: int = -1  # step of the save in progress; -1: none
+    named: bool = False  # the save's files name its step, which is otherwise inferred from when they came

@@ -1,7 +1,7 @@
-"""Which batches a resumed run was given, compared with the unbroken one. Pure.
+"""Find which batches a resumed run got, compared with the unbroken one. Pure.
 
-Digests of batches say it outright. Without them the shape of the loss does: what is left of it when its trend is taken
-away belongs to the batch, and where that fits best tells the shift.
+Digests of batches show it directly. Without them, the shape of the loss does: the loss minus its trend depends on the
+batch, and the shift with the best fit is the answer.
 """
 
 from __future__ import annotations
@@ -12,18 +12,22 @@ from dataclasses import dataclass
 
 LEAST_POINTS = 8
 CHANCE = 0.0005
-"""How often losses that have nothing to do with each other may fit as well as those for which a shift is named."""
+"""Probability with which unrelated losses may fit as well as those for which a shift is named."""
 _SMOOTH = (-2, 3, 6, 7, 6, 3, -2)
-"""Savitzky and Golay's weights for a quadratic over seven points: https://doi.org/10.1021/ac60214a047. A moving average
-would leave the bend of a falling loss in what is taken for the batch's share."""
+"""Savitzky and Golay's weights for a quadratic over seven points: https://doi.org/10.1021/ac60214a047.
+
+A moving average would leave the curvature of a falling loss in the batch's share.
+"""
 FILTER_DEPENDENCE = 2.0
-"""What taking the trend away does to points that were independent: 1 + 2 x the squared autocorrelations of the filter's
-residuals is 1.9."""
+"""Dependence that removing the trend adds to independent points.
+
+1 + 2 x the squared autocorrelations of the filter's residuals is 1.9.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Shift:
-    """Step s had the batch of step s - by; positive: batches came again; negative: some were passed over."""
+    """Shift of the batches: step s had the batch of step s - by. Positive means repeated, negative skipped."""
 
     by: int
     fit: float  # 1.0: by digests
@@ -31,7 +35,7 @@ class Shift:
 
 
 def by_digest(unbroken: Mapping[int, str], resumed: Mapping[int, str]) -> Shift | None:
-    """The shift that explains most of the steps, and at least nine in ten. None: none does, or too little is known."""
+    """Return the shift that explains most steps, at least nine in ten; None if there is none or too little is known."""
     steps = [step for step in resumed if resumed[step]]
     where: dict[str, list[int]] = {}
     for step, digest in unbroken.items():
@@ -48,10 +52,10 @@ def by_digest(unbroken: Mapping[int, str], resumed: Mapping[int, str]) -> Shift 
 
 
 def by_loss(unbroken: Mapping[int, float], resumed: Mapping[int, float]) -> Shift | None:
-    """Return the shift at which the losses fit best, where chance reaches that fit in fewer than CHANCE of all cases.
+    """Return the shift at which the losses fit best, if chance reaches that fit in fewer than CHANCE of all cases.
 
-    Fisher's transformation gives the probability of one correlation. It is multiplied by the number of shifts that were
-    tried, and the points are counted as fewer where neighbours depend on each other (Bartlett's formula).
+    Fisher's transformation gives the probability of one correlation, which is multiplied by the number of shifts tried.
+    Where neighbours depend on each other, the points are counted as fewer (Bartlett's formula).
     """
     reference, left = _ranks(_residuals(unbroken)), _ranks(_residuals(resumed))
     if len(left) < LEAST_POINTS or len(reference) < LEAST_POINTS:
@@ -74,7 +78,7 @@ def by_loss(unbroken: Mapping[int, float], resumed: Mapping[int, float]) -> Shif
 
 
 def _dependence(one: Sequence[float], other: Sequence[float]) -> float:
-    """Return by how much two series that depend on their neighbours have fewer points than they seem to."""
+    """Return the factor by which neighbour dependence reduces the number of independent points of two series."""
     lags = range(1, min(len(one), len(other)) // 2)
     both = sum(_correlation(list(_at_lag(one, lag))) * _correlation(list(_at_lag(other, lag))) for lag in lags)
     return max(FILTER_DEPENDENCE, 1.0 + 2.0 * both)
@@ -85,7 +89,7 @@ def _at_lag(values: Sequence[float], lag: int) -> Iterator[tuple[float, float]]:
 
 
 def equal_shift(unbroken: Mapping[int, float], resumed: Mapping[int, float], tolerance: float) -> int | None:
-    """The shift, other than none, at which every loss is that of the unbroken run: only the count of steps differs."""
+    """Return the nonzero shift at which every loss equals the unbroken run's: only the step count differs."""
     steps = sorted(resumed)
     if len(steps) < 3 or len(set(resumed.values())) < 3:
         return None
@@ -101,7 +105,7 @@ def equal_shift(unbroken: Mapping[int, float], resumed: Mapping[int, float], tol
 
 
 def apart(one: float, other: float) -> float:
-    """Return how far two losses differ, as a share of the larger. NaN is equal to NaN and to nothing else."""
+    """Return how far two losses differ, as a share of the larger. NaN equals NaN and nothing else."""
     if one == other or (math.isnan(one) and math.isnan(other)):
         return 0.0
     if not (math.isfinite(one) and math.isfinite(other)):
@@ -110,7 +114,7 @@ def apart(one: float, other: float) -> float:
 
 
 def _residuals(losses: Mapping[int, float]) -> dict[int, float]:
-    """What is left of each loss without its trend. The first and last three have too few neighbours."""
+    """Return each loss minus its trend. Omit the first and last three, which have too few neighbours."""
     half, total = len(_SMOOTH) // 2, sum(_SMOOTH)
     left = {}
     for step in losses:
@@ -122,7 +126,7 @@ def _residuals(losses: Mapping[int, float]) -> dict[int, float]:
 
 
 def _ranks(values: Mapping[int, float]) -> dict[int, float]:
-    """Return each value's rank: a few spikes that happen to meet are no fit."""
+    """Return the rank of each value, so that a few spikes that coincide are no fit."""
     rank = {step: float(rank) for rank, step in enumerate(sorted(values, key=values.__getitem__))}
     return {step: rank[step] for step in sorted(values)}
 

@@ -1,4 +1,4 @@
-"""Finds the folders outside a job's workdir that its hosts write to: checkpoints there outlive no machine."""
+"""Find the folders outside a job's workdir that its hosts write to: checkpoints there do not survive the machine."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CACHES = ("/__pycache__/", "/.cache/")
 
 
 class Outside:
-    """Fed with the hosts of a run at every look. What is open for writing at that moment is seen."""
+    """Collect folders from the hosts of a run, from the files that are open for writing at each look."""
 
     def __init__(self, inside: Sequence[Path]) -> None:
         self._inside = tuple(f"{path}{os.sep}" for one in inside for path in {one, one.resolve()})
@@ -28,7 +28,7 @@ class Outside:
 
     def look(self, hosts: Iterable[Host]) -> None:
         for host in hosts:
-            own = {str(log.parent) for log in host.logs}  # the logs themselves, and what reports progress
+            own = {str(log.parent) for log in host.logs}  # the logs themselves, and progress reports
             paths = [path for first in host.pids for pid in (first, *_children(first)) for path in _written(pid)]
             for path in paths:
                 folder = _of_checkpoints(Path(path).parent)
@@ -38,7 +38,7 @@ class Outside:
 
 
 def _of_checkpoints(folder: Path) -> str:
-    """Return the folder that holds all checkpoints, of the folder of one."""
+    """Return the folder of all checkpoints, given the folder of one."""
     bare = parts.SUFFIX.sub("", folder.name)
     return str(folder if checkpoint_folder.step(bare, folder.parent.name) is None else folder.parent)
 

@@ -1,4 +1,4 @@
-"""The report as one HTML file that needs nothing else: no script, no font, no image from elsewhere."""
+"""The report as one self-contained HTML file: no script, no font, no external image."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ svg { width: 100%; max-width: 44rem; height: auto; display: block; margin: .5rem
 
 
 def render(drill: Drill, notes: Sequence[str] = ()) -> str:
-    """`notes`: lines about costs, as the terminal has them."""
+    """Render the page. `notes` has the lines about costs that the terminal prints."""
     good = drill.word is Word.EXACT
     head = f'<h1>{escape(drill.job)}: <span class="{"good" if good else "bad"}">{_word(drill.word)}</span></h1>'
     exact = sum(1 for one in drill.results if one.verdict.word is Word.EXACT)

@@ -1,7 +1,7 @@
-"""Tells what every save of a program consists of: the files of all hosts, and which of them are data. Pure.
+"""Learn the parts of a program's saves: the files of all hosts, and which of them are data. Pure.
 
-Hosts write their shards at times of their own, and a marker comes last. So a save is done when all of its parts are
-there, and a file of a few bytes is not what a loss should strike.
+Hosts write their shards at different times, and a marker comes last. A save is finished when all its parts are
+present, and a file of a few bytes is not a good target for a loss.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from statistics import median
 MARKER_BYTES, MARKER_SHARE = 256, 0.1
 """Largest marker, in bytes and as a share of the largest part."""
 PATIENCE_LEAST, PATIENCE_SAVES = 1.0, 4.0
-"""Seconds, and longest saves, after which a save that lacks a part is taken for one of another kind."""
+"""Seconds, and longest saves, after which a save that lacks a part counts as one of another kind."""
 UNFINISHED = re.compile(r"(?i)(?<![a-z])(?:tmp|temp|partial|part|incomplete|new)(?![a-z])")
 SUFFIX = re.compile(r"(?i)[._-](?:orbax-checkpoint-)?(?:tmp|temp|partial|part|incomplete|new)(?![a-z]).{0,100}$")
 _DIGEST = re.compile(r"[0-9a-f]{12,}")
@@ -24,27 +24,27 @@ _DIGEST = re.compile(r"[0-9a-f]{12,}")
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What a save consists of. Empty: it is not known."""
+    """Parts of a save. Empty if unknown."""
 
     every: frozenset[str] = frozenset()
     markers: frozenset[str] = frozenset()
-    patience: float = 0.0  # seconds without a change after which a save is over, whatever it lacks
+    patience: float = 0.0  # seconds without a change after which a save is over, even without some parts
 
     def has_data(self, paths: Iterable[str], step: int) -> bool:
         return any(name(path, step) not in self.markers for path in paths)
 
     def data(self, paths: Sequence[str], step: int) -> Sequence[str]:
-        """Return the paths that are data; all of them where none is."""
+        """Return the paths that are data, or all of them if none is."""
         return [path for path in paths if name(path, step) not in self.markers] or paths
 
 
 def name(path: str, step: int) -> str:
-    """Return what a file is to its save: its path without the step, digests and what says that it is unfinished."""
+    """Return the part name of a file: its path without the step, digests and suffix for unfinished files."""
     return _without_step(path, step, 0)
 
 
 def names(path: str, step: int) -> set[str]:
-    """Return all that a file may be to its save: at step 4, host 4 has the step in its name as well."""
+    """Return all possible part names of a file: at step 4, the path of host 4 has the step as well."""
     return {_without_step(path, step, 0), _without_step(path, step, 1)}
 
 
@@ -55,7 +55,7 @@ def _without_step(path: str, step: int, times: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A save as far as its parts are learnt from it."""
+    """Observed save from which parts are learnt."""
 
     step: int
     began: float
@@ -65,7 +65,7 @@ class Seen:
 
 
 def learn(saves: Sequence[Seen], sizes: Mapping[str, int]) -> Parts:
-    """Return the parts that most saves have. `sizes`: the largest that each path was."""
+    """Return the parts that most saves have. `sizes` has the largest size of each path."""
     saves = _joined(saves)
     if not saves:
         return Parts()
@@ -85,8 +85,7 @@ def learn(saves: Sequence[Seen], sizes: Mapping[str, int]) -> Parts:
 
 
 def _joined(saves: Sequence[Seen]) -> list[Seen]:
-    """Join what belongs to one save though its names do not say the step: shards that come one after the other, and a
-    marker behind them."""
+    """Join entries of one save whose names do not say the step: consecutive shards, and the marker after them."""
     joined: list[Seen] = []
     pause = _typical_interval(saves) / 4
     for save in saves:

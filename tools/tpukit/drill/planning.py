@@ -1,4 +1,4 @@
-"""Which losses a job is drilled with: from what the unbroken run showed, the most telling first. Pure."""
+"""Plan the losses of a drill from the unbroken run, the most informative first. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tpukit.drill.losses import Again, Damage, Loss, What, When
 
 @dataclass(frozen=True, slots=True)
 class Unbroken:
-    """What a plan is made from."""
+    """Results of the unbroken run that a plan needs."""
 
     slices: int
     hosts: int  # of one slice
@@ -42,7 +42,7 @@ NEED_SAVES = (
     "disk-full",
 )
 COST = 1.7
-"""How long a broken run takes, as a multiple of the unbroken one, until one was measured."""
+"""Length of a broken run as a multiple of the unbroken one, until one is measured."""
 
 
 def plan(
@@ -52,8 +52,11 @@ def plan(
     budget: float = 0.0,
     refused: Callable[[Loss], str] = lambda loss: "",
 ) -> Plan:
-    """`only`: names of losses or how they begin. `budget`: seconds for all broken runs; 0: all there are. `refused`:
-    why a loss cannot happen where the runs are made; empty: it can."""
+    """Plan the losses of a drill.
+
+    `only` has names of losses or their prefixes. `budget` is the seconds for all broken runs; 0 runs all. `refused`
+    returns why a loss cannot happen at the site; empty if it can.
+    """
     check_only(only, run.slices, run.hosts)
     known = every(run, seed)
     losses = [loss for loss in known if not refused(loss)]
@@ -79,13 +82,13 @@ def check_only(only: Sequence[str], slices: int, hosts: int) -> None:
 
 
 def every(run: Unbroken, seed: int) -> list[Loss]:
-    """All losses that this job can suffer."""
+    """Return all losses that this job can suffer."""
     if not run.steps:
         return []
 
-    # A name of its own for each: the steps do not change with what else is planned.
+    # One generator for each name, so that the steps do not depend on the other losses in the plan.
     def chance(name: str) -> random.Random:
-        return random.Random(f"{seed}/{name}")  # noqa: S311  # it decides when, and can be repeated
+        return random.Random(f"{seed}/{name}")  # noqa: S311  # repeatable, chooses a step
 
     def between(name: str) -> int:
         return _between_saves(run, chance(name))
@@ -97,7 +100,7 @@ def every(run: Unbroken, seed: int) -> list[Loss]:
     last = everyone[-1]
     all_hosts = tuple(everyone)
     last_slice = tuple(host for host in everyone if host[0] == last[0])
-    # Hosts that are left alone go on for a moment, and may end a save: all of a slice are lost at once.
+    # Hosts that are left running may finish a save, so all hosts of a slice are lost at once.
     slice_0 = tuple(host for host in everyone if host[0] == 0)
     names = [f"kill-{slice_}-{index}" for slice_, index in everyone]
     kills = [Loss(name, What.KILL, (host,), step=between(name)) for name, host in zip(names, everyone, strict=True)]
@@ -109,7 +112,7 @@ def every(run: Unbroken, seed: int) -> list[Loss]:
             Loss("twice-saved", What.KILL, (last,), step=_second_save(run) + 1, again=Again.SAVED),
             Loss("before-first-save", What.KILL, (last,), step=_before_first_save(run)),
             Loss("after-save", What.KILL, (last,), When.SAVED, saving("after-save")),
-            # Nobody may write while a file is spoilt.
+            # No host may write while a file is damaged.
             Loss("truncated-newest", What.KILL, all_hosts, When.SAVED, _second_save(run), damage=Damage.TRUNCATE),
             Loss("corrupt-newest", What.KILL, all_hosts, When.SAVED, _second_save(run), damage=Damage.CORRUPT),
         ]
@@ -132,7 +135,7 @@ def every(run: Unbroken, seed: int) -> list[Loss]:
 
 
 def impossible(run: Unbroken) -> list[tuple[str, str]]:
-    """What cannot be tried with this job, and why."""
+    """Return the losses that cannot be tried with this job, and why."""
     if not run.steps:
         return [("everything", "the program reports no step: there is nothing to compare")]
     if not run.saves:
@@ -151,15 +154,17 @@ def _means(word: str, name: str) -> bool:
 
 
 def _middle(run: Unbroken, step: int) -> int:
-    """Of the interval between two saves that `step` lies in: just after a save there is nothing to save."""
+    """Return the middle of the save interval around `step`: immediately after a save there is nothing to save."""
     begin = max((save for save in run.saves if save <= step), default=run.steps[0])
     end = min((save for save in run.saves if save > step), default=run.steps[-1])
     return begin + (end - begin) // 2
 
 
 def _between_saves(run: Unbroken, chance: random.Random) -> int:
-    """A step in the first half of an interval between two saves; the first interval and the last are left out where
-    there are others."""
+    """Return a step in the first half of an interval between two saves.
+
+    Skip the first and the last interval if there are others.
+    """
     first, last = run.steps[0], run.steps[-1]
     bounds = [save for save in run.saves if first < save < last]
     if not bounds:
@@ -171,12 +176,12 @@ def _between_saves(run: Unbroken, chance: random.Random) -> int:
 
 
 def _before_a_save(run: Unbroken, chance: random.Random) -> int:
-    """The next save after this step is not the first, where there are several, nor one of the last."""
+    """Return a step whose next save is neither the first, if there are several, nor one of the last."""
     return max(run.steps[0], chance.choice(run.saves[: max(1, len(run.saves) // 2)]))
 
 
 def _second_save(run: Unbroken) -> int:
-    """There is an older checkpoint to fall back to, where the program retains one."""
+    """Return a step at which an older checkpoint exists to fall back to, if the program retains one."""
     return max(run.steps[0], run.saves[0])
 
 

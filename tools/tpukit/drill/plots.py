@@ -1,4 +1,4 @@
-"""Loss over step as SVG: the unbroken run in grey below, each attempt of the broken one in a colour of its own."""
+"""Plot loss over step as SVG: the unbroken run in grey below, each attempt of the broken run in its own colour."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tpukit.drill.trace import Trace
 WIDTH, HEIGHT = 520, 240
 LEFT, RIGHT, TOP, BOTTOM = 72, 10, 28, 46
 _COLOURS = ("var(--first)", "var(--second)", "var(--third)", "var(--fourth)")
-"""Of the attempts; the page has others for a dark screen."""
+"""Colours of the attempts. The page has others for a dark screen."""
 _MOST_POINTS = 2000
 
 
 def loss_over_step(unbroken: Trace, broken: Trace, struck: Sequence[Struck]) -> str:
-    """Of the first host that reports losses. Empty where there is nothing to draw."""
+    """Plot the first host that reports losses. Return an empty string if there is nothing to draw."""
     host = min((one.host for one in unbroken if one.loss is not None), default=None)
     reference = _points(unbroken, host, None)
     attempts = sorted({one.attempt for one in broken})
@@ -48,7 +48,7 @@ def loss_over_step(unbroken: Trace, broken: Trace, struck: Sequence[Struck]) -> 
 
 
 def _begin(reference: Sequence[tuple[int, float]], attempts: Sequence[Sequence[tuple[int, float]]]) -> int:
-    """Shortly before the first step that was made again: what came long before is the same, and would set the scale."""
+    """Return a step shortly before the first repeated one. Earlier steps are equal, and would set the scale."""
     steps = [step for step, _ in reference]
     resumed = [points[0][0] for points in attempts[1:] if points]
     if not steps or not resumed:
@@ -74,7 +74,7 @@ class _Frame:
     def axes(self) -> list[str]:
         parts = []
         low, high = self._losses
-        # As many digits as tell the lines apart.
+        # Enough digits to tell the lines apart.
         digits = min(8, max(3, 2 + math.ceil(math.log10(max(abs(low), abs(high)) / (high - low)))))
         for share in (0.1, 0.5, 0.9):
             loss = low + share * (high - low)

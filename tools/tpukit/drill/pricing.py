@@ -1,4 +1,4 @@
-"""What the slices of a job cost an hour, where a price is known."""
+"""Price of a job's slices per hour, where it is known."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from tpukit.catalogue import Slice, prices
 
 
 def per_hour(slice_: Slice, slices: int, capacity: object, zone: str = "") -> tuple[float | None, str]:
-    """USD, and which price that is. Without a zone, the cheapest of those that have the slice."""
+    """Return USD and a description of the price. Without a zone, use the cheapest one that has the slice."""
     if not isinstance(capacity, str):
         return None, "a reservation costs what its contract says"
     names = [zone] if zone else list(slice_.zones)

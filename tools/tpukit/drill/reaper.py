@@ -1,8 +1,8 @@
-"""Ends everything of a drill as soon as the drill is gone, however it went.
+"""Stop everything of a drill as soon as the drill exits, for any reason.
 
-Hosts outlive whoever started them, which is right for jobs and wrong for a drill. The drill holds a lock on a file of
-its folder; this process waits for the lock, in a session of its own, and then ends the hosts below the folder and
-removes what is noted of a cluster. Nobody can die without letting a lock go.
+Hosts outlive the process that started them, which is right for jobs and wrong for a drill. The drill holds a lock on a
+file of its folder. This process waits for the lock in its own session, stops the hosts below the folder, and deletes
+what the cluster note lists. The kernel releases the lock when the drill dies.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from tpukit.places.local import processes as pods
 
 LOCK = "drill.lock"
 CLUSTER_NOTE = "cluster.json"
-"""What the drill has in a cluster, where it has anything."""
+"""Note of the drill's objects in a cluster, if any."""
 QUIET_SECONDS = 0.5
-"""For how long nothing may be seen before all of it is gone: a host that was being started takes a moment to show."""
+"""Seconds without any host after which all are gone: a host that is starting takes a moment to appear."""
 
 
 NEW_SECONDS = 10.0
@@ -36,13 +36,13 @@ class Guard:
         self._process = subprocess.Popen(argv, start_new_session=True, **quiet)  # type: ignore[call-overload]
 
     def close(self) -> None:
-        """Returns when nothing of the drill runs any more."""
+        """Release the lock, and wait until nothing of the drill runs."""
         os.close(self._lock)
         self._process.wait()
 
 
 def is_used(folder: Path) -> bool:
-    """Whether a drill holds the folder, or has just made it and is about to."""
+    """Return whether a drill holds the folder, or has just created it and is about to lock it."""
     try:
         lock = os.open(folder / LOCK, os.O_RDWR | os.O_CLOEXEC)
     except OSError:

@@ -1,4 +1,4 @@
-"""One run of a drill: a real job, driven to its end by the real driver, followed closely and struck once."""
+"""One run of a drill: a real job, driven to its end by the real driver, followed closely, with one loss injected."""
 
 from __future__ import annotations
 
@@ -29,28 +29,28 @@ from tpukit.places.base import Handle, Observation
 
 POLL_LEAST, POLL_MOST = 0.003, 0.05
 STACK_SECONDS = 1.0
-"""Time to write a stack."""
+"""Seconds to write a stack."""
 TAIL_BYTES, TAIL_LINES = 8000, 20
 RESTARTS = 2
-"""Attempts that a program gets which fails by itself after a loss: it may heal."""
+"""Restarts for a program that fails by itself after a loss: it may recover."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Taken from the unbroken run; generous there."""
+    """Limits from the unbroken run, with a wide margin."""
 
-    silence: float = 600.0  # seconds without any report before a run is given up
-    stall: int = 600  # seconds after which a host hangs
+    silence: float = 600.0  # seconds without any report before the drill gives up the run
+    stall: int = 600  # seconds after which a host counts as hung
     saving_seconds: float = 0.0
     grace: float = 30.0  # seconds between SIGTERM and the kill
     bytes_most: int = 0
     ignore: frozenset[str] = frozenset()
-    consists: Parts = field(default_factory=Parts)  # what a save is when it is done
+    consists: Parts = field(default_factory=Parts)  # parts of a finished save
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What became of it."""
+    """Outcome of one run."""
 
     name: str
     state: State
@@ -61,19 +61,19 @@ class Run:
     struck: tuple[Struck, ...] = ()
     began: float = 0.0
     seconds: float = 0.0
-    given_up: str = ""  # why the drill ended it
-    damaged: str = ""  # the file that was spoilt
+    given_up: str = ""  # why the drill stopped it
+    damaged: str = ""  # the damaged file
     largest_log: int = 0
     ignore: frozenset[str] = frozenset()
     consists: Parts = field(default_factory=Parts)
-    moments: tuple[Moment, ...] = ()  # of the unbroken run: what its workdir held
+    moments: tuple[Moment, ...] = ()  # of the unbroken run: contents of its workdir
     tails: Mapping[str, str] = field(default_factory=dict)  # ends of the logs of hosts that hung
-    wrote: bool = False  # a file of the workdir had any content
-    outside: tuple[str, ...] = ()  # of the unbroken run: folders elsewhere that were written to
+    wrote: bool = False  # a file of the workdir had content
+    outside: tuple[str, ...] = ()  # of the unbroken run: folders elsewhere that it wrote to
 
 
 class Runs:
-    """Makes runs in one site: one store, a workdir for each."""
+    """Make runs at one site, with one store and a workdir for each run."""
 
     def __init__(self, store: Store, site: Site, clock: Clock, *, retain: bool = False) -> None:
         self._store, self._site, self._clock, self._retain = store, site, clock, retain
@@ -100,7 +100,7 @@ class Runs:
         stall = limits.stall if loss and loss.what is What.HANG else max(limits.stall, 60)
         bounds = spec.max.replace(restarts=RESTARTS if loss else 0, stall=stall, runtime=None)
         bounds = bounds.written(bounds.given - {"stall"})  # compiling before the first step may take longer
-        # A program that hangs writes its stack when it is ended with SIGABRT.
+        # A program that hangs writes its stack on SIGABRT.
         env = {"PYTHONFAULTHANDLER": "1", **spec.env, "TPUKIT_TRACE": folders.traces}
         spec = spec.replace(workdir=folders.workdir, env=env, rule="pre", tensorboard=False, max=bounds)
         plan = replace(plan, id=self._site.job_id(name), spec=spec)
@@ -138,7 +138,7 @@ class Runs:
                     active = driver.round([plan.id])
                     newest = self._store.get(JOBS, plan.id).value.attempt
                     if newest is not None and attempt is not None and newest.number != attempt.number:
-                        heard = self._clock.monotonic()  # it starts and compiles anew, and may take as long again
+                        heard = self._clock.monotonic()  # it may take as long as the first attempt
                     attempt = newest
                     next_round = self._clock.monotonic() + self._site.round_seconds
                 if attempt is not None:
@@ -149,7 +149,7 @@ class Runs:
                         outside.look(hosts)
                     for host in {report.host for report in following.poll(hosts, now)}:
                         heard = self._clock.monotonic()
-                        # Of one host: two that make the same step report it almost at once.
+                        # Per host: two hosts that make the same step report it almost at once.
                         quickest = min(quickest, now - last_reports.get(host, -math.inf))
                         last_reports[host] = now
                     if strike and active:
@@ -164,7 +164,7 @@ class Runs:
                     tails = self._last_words(hosts)
                     change(self._store, JOBS, plan.id, _stop)
                     if attempt is not None:
-                        self._site.place.stop(Handle(plan, attempt), 0.0)  # nobody waits for what it would save
+                        self._site.place.stop(Handle(plan, attempt), 0.0)  # its save would not be used
                 self._clock.sleep(min(POLL_MOST, max(POLL_LEAST, quickest / 5)))
         finally:
             driver.close()
@@ -191,7 +191,7 @@ class Runs:
         )
 
     def _last_words(self, hosts: Sequence[Host]) -> dict[str, str]:
-        """Make hosts that hang write their stacks, and return the end of each log."""
+        """Make hung hosts write their stacks, and return the end of each log."""
         signal_all([pid for host in hosts for pid in host.pids], signal.SIGABRT)
         self._clock.sleep(STACK_SECONDS)
         return {f"{host.slice}-{host.index}": _tail(host.logs[-1]) for host in hosts if host.logs}
@@ -218,7 +218,7 @@ def _stop(job: Job) -> Job:
 
 
 def gaps(trace: Trace) -> list[float]:
-    """Seconds between reports that follow each other."""
+    """Return the seconds between consecutive reports."""
     times = sorted(report.at for report in trace)
     return [later - earlier for earlier, later in pairwise(times)]
 
@@ -228,16 +228,16 @@ GRACE_SAVES, GRACE_STEPS = 5, 10
 
 
 def limits(run: Run, slowest_start: float, grace: float = 30.0) -> Limits:
-    """Return the limits of broken runs, from the unbroken one and the job's grace.
+    """Return the limits of broken runs, from the unbroken run and the job's grace.
 
-    The drill gives less than the job's grace where a save needs less: in all of it a short job would end, and one that
-    ignores SIGTERM would pass.
+    The drill gives less than the job's grace if a save needs less: otherwise a short job would finish within it, and a
+    program that ignores SIGTERM would pass.
     """
     longest = max([slowest_start, *gaps(run.trace)])
     done = [save for save in run.saves if save.done]
     seconds = sorted(save.seconds for save in done)[len(done) // 2] if done else 0.0
     return Limits(
-        silence=60.0 + 10.0 * longest,  # the machine may be busier than it was then
+        silence=60.0 + 10.0 * longest,  # the machine may be busier than during the unbroken run
         stall=math.ceil(2.0 + 4.0 * max(gaps(run.trace), default=1.0)),
         saving_seconds=seconds,
         grace=min(grace, max(GRACE_LEAST, GRACE_SAVES * seconds, GRACE_STEPS * max(gaps(run.trace), default=0.0))),

@@ -1,7 +1,7 @@
-"""Saves, as they show in the files of a workdir: which began when, at which step, how large, and whether they are done.
+"""Detect saves from the files of a workdir: when each began, at which step, its size, and whether it finished.
 
-A program need not say that it saves. What it appends to (logs, metrics) is no save; what it creates, replaces or
-rewrites is.
+A program need not report its saves. Files that it appends to (logs, metrics) are no saves; files that it creates,
+replaces or rewrites are.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tpukit.places import checkpoint_folder
 QUIET = 0.03
 """Seconds without a change after which a save is over."""
 REOPENED = 3
-"""Newest saves that a late file may belong to."""
+"""Number of newest saves that a late file may belong to."""
 _NO_SAVES = ("tensorboard", "events.out.tfevents", ".tpukit")
 _MOST_FILES = 20_000
 
@@ -36,14 +36,14 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class Save:
-    step: int  # by the name of what was saved, else the last one reported when it began
+    step: int  # from the name of the save, else the last step reported when it began
     began: float
-    changed: float  # when something of it last changed
+    changed: float  # time of the last change
     size: int = 0
     done: bool = False
     paths: tuple[str, ...] = ()
-    named: bool = False  # whether a path names the step
-    parts: frozenset[str] = frozenset()  # that were there under their last names
+    named: bool = False  # a path names the step
+    parts: frozenset[str] = frozenset()  # present under their final names
 
     @property
     def seconds(self) -> float:
@@ -54,7 +54,7 @@ Files = Mapping[str, File]
 
 
 def files(root: Path) -> dict[str, File]:
-    """All files below `root`; what vanishes meanwhile is left out."""
+    """Return all files below `root`, without those that vanish meanwhile."""
     found: dict[str, File] = {}
     todo = [str(root)]
     while todo and len(found) < _MOST_FILES:
@@ -74,23 +74,25 @@ def files(root: Path) -> dict[str, File]:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What a workdir held."""
+    """Contents of a workdir at one time."""
 
     at: float
-    step: int  # the last one that was reported then
+    step: int  # last reported step
     files: Files
 
 
 def kind(path: str) -> str:
-    """Paths that differ in their numbers alone are of one kind."""
+    """Return the kind of a path: paths that differ only in their numbers are of one kind."""
     return re.sub(r"\d+", "#", path)
 
 
 def not_saves(moments: Sequence[Moment], steps: int) -> frozenset[str]:
-    """Kinds of files that are written too, and are no checkpoints: empty ones, those that grow by what is appended, and
-    those that come with every step where others come more rarely."""
+    """Return the kinds of files that are no checkpoints.
+
+    They are empty files, files that grow by appending, and files written at every step if others are less frequent.
+    """
     written: Counter[str] = Counter()
-    at_steps: dict[str, set[int]] = {}  # one save may be a file of each of a hundred hosts
+    at_steps: dict[str, set[int]] = {}  # one save may have a file for each of a hundred hosts
     appended: Counter[str] = Counter()
     sizes: Counter[str] = Counter()
     for before, after in pairwise([Moment(0.0, -1, {}), *moments]):
@@ -110,7 +112,7 @@ def not_saves(moments: Sequence[Moment], steps: int) -> frozenset[str]:
 
 
 def learnt(moments: Sequence[Moment], ignore: frozenset[str]) -> Parts:
-    """Return what the saves of a run that has ended consist of."""
+    """Return the parts of the saves of a finished run."""
     sizes: dict[str, int] = {}
     for moment in moments:
         for path, file in moment.files.items():
@@ -122,19 +124,19 @@ def learnt(moments: Sequence[Moment], ignore: frozenset[str]) -> Parts:
 def seen(
     moments: Sequence[Moment], ignore: frozenset[str] = frozenset(), consists: Parts | None = None
 ) -> tuple[Save, ...]:
-    """The saves of a run that has ended. `moments` are those at which something had changed."""
+    """Return the saves of a finished run. `moments` are those at which something had changed."""
     saves = Saves(ignore, consists)
     for moment, following in zip_longest(moments, moments[1:]):
         saves.observe(moment)
         for pause in (1.01 * QUIET, 1.01 * saves.consists.patience):
-            if pause and (following is None or following.at - moment.at > pause):  # nothing changed until then
+            if pause and (following is None or following.at - moment.at > pause):  # no change until then
                 saves.observe(replace(moment, at=moment.at + pause))
     saves.end()
     return saves.history
 
 
 class Saves:
-    """Fed with what the workdir holds, again and again. `consists`: what a save is when it is done."""
+    """Track saves from repeated observations of a workdir. `consists` has the parts of a finished save."""
 
     def __init__(self, ignore: frozenset[str] = frozenset(), consists: Parts | None = None) -> None:
         self._ignore = ignore
@@ -149,12 +151,12 @@ class Saves:
 
     @property
     def current(self) -> Save | None:
-        """The save that is under way."""
+        """The save in progress."""
         return self._current
 
     @property
     def last(self) -> Save | None:
-        """The newest save that is done."""
+        """The newest finished save."""
         return self._history[-1] if self._history else None
 
     def observe(self, moment: Moment) -> None:
@@ -163,7 +165,7 @@ class Saves:
         written = {path for path, file in found.items() if self._is_save(path, file)}
         changed = {path for path in found if self._files.get(path) != found[path]} | (self._files.keys() - found.keys())
         self._files = found
-        # Who looks rarely finds the end of one save and the beginning of the next at once.
+        # Infrequent observations see the end of one save and the beginning of the next at once.
         for number, paths in sorted(_by_step(written, moment.step).items(), key=lambda group: group[0] or -1):
             self._add(number, paths, moment)
         current = self._current
@@ -181,7 +183,7 @@ class Saves:
             self._current = current
 
     def _add(self, number: int | None, paths: Collection[str], moment: Moment) -> None:
-        """Files that were written, all of them by the save of one step where their names say so."""
+        """Add written files, all by the save of one step if their names say so."""
         current = self._current
         if current and number is not None and current.named and number != current.step:
             current = self._with_files(current)
@@ -195,7 +197,7 @@ class Saves:
         self._current = replace(current, changed=moment.at, paths=both)
 
     def _with_files(self, save: Save) -> Save:
-        """With what is still there of it, and every part that ever was: an old one may be pruned meanwhile."""
+        """Return the save with its remaining files and all parts it ever had: an old save may be pruned meanwhile."""
         paths = tuple(path for path in save.paths if path in self._files)
         finished = set[str]().union(
             *(parts.names(path, save.step) for path in paths if not parts.UNFINISHED.search(path))
@@ -204,11 +206,11 @@ class Saves:
         return replace(save, paths=paths, size=size, parts=save.parts | finished)
 
     def _is_complete(self, save: Save) -> bool:
-        """Whether all of it is there, or was and is pruned."""
+        """Return whether all parts exist, or existed before they were pruned."""
         return not save.paths or self.consists.every <= save.parts
 
     def end(self) -> None:
-        """The attempt is over: what was under way stays undone."""
+        """End the attempt: a save in progress stays unfinished."""
         if self._current:
             self._history.append(self._current)
         self._current = None
@@ -225,7 +227,7 @@ class Saves:
         self._history.sort(key=lambda one: one.began)
 
     def _reopened(self, number: int | None) -> Save | None:
-        """One of the last saves, where it only paused: a host may still write one when another begins the next."""
+        """Return one of the last saves if it only paused: a host may still write it when another begins the next."""
         for index in range(len(self._history) - 1, max(-1, len(self._history) - 1 - REOPENED), -1):
             if self._history[index].named and number == self._history[index].step:
                 return replace(self._history.pop(index), done=False)
@@ -248,8 +250,7 @@ def _by_step(paths: Iterable[str], step: int) -> dict[int | None, list[str]]:
 
 
 def _named(path: str, step: int) -> int | None:
-    """The step that the name of what is saved says: as checkpoints are called, else a number near the step at which it
-    began."""
+    """Return the step in a path: by the naming of checkpoints, else a number near the step at which the save began."""
     for parent, name in pairwise(("", *path.split("/"))):
         if (number := checkpoint_folder.step(parts.SUFFIX.sub("", name), parent)) is not None:
             return number

@@ -1,7 +1,7 @@
-"""Where the runs of a drill are made: what is seen of their hosts there, and what only the place itself can do to them.
+"""Sites where a drill makes its runs: how to observe hosts there, and losses that only the place can inject.
 
-Hosts are processes of this machine, on a simulated slice as in a sandbox, so most losses are signals (`striking`). How
-a host is told to leave, and how a slice is taken away, is the place's own.
+Hosts are processes of this machine, on a simulated slice or in a sandbox, so most losses are signals (`striking`). How
+to stop a host and how to take a slice away depend on the place.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ class Host:
     number: int  # counted over all slices
     slice: int
     index: int  # in its slice
-    logs: tuple[Path, ...]  # the files of its log, the oldest first
-    pids: tuple[int, ...] = ()  # its first process first; empty: it does not run
+    logs: tuple[Path, ...]  # log files, oldest first
+    pids: tuple[int, ...] = ()  # first process first; empty: not running
     node: str = ""
     pod: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Folders:
-    """Of one run, as its program names them and as this machine does."""
+    """Folders of one run, as paths for its program and paths on this machine."""
 
     workdir: str
     workdir_path: Path
@@ -52,41 +52,41 @@ class Site(Protocol):
 
     @property
     def round_seconds(self) -> float:
-        """Between two rounds of the driver."""
+        """Seconds between two rounds of the driver."""
 
     @property
     def limits_logs(self) -> bool:
-        """Whether hosts write their logs themselves, so that a limit on the size of files cuts those too."""
+        """Return whether hosts write their logs themselves, so that a limit on file size truncates logs too."""
 
     def prepare(self, plan: Plan) -> Plan:
-        """The plan as it is drilled there. Refuses what cannot be."""
+        """Return the plan as the site runs it. Refuse a plan that the site cannot run."""
 
     def job_id(self, run: str) -> str:
-        """Of the job that makes a run."""
+        """Return the name of the job for a run."""
 
     def folders(self, run: str) -> Folders:
-        """New ones."""
+        """Create folders for a run."""
 
     def hosts(self, plan: Plan, attempt: Attempt, seen: Observation | None) -> Sequence[Host]:
-        """Those of the newest attempt, and of older ones whose logs may not be read to their end."""
+        """Return the hosts of the newest attempt, and of older ones whose logs may not be fully read."""
 
     def line(self, text: str) -> str:
-        """What the program printed, of a line of a log."""
+        """Return the program's output in a line of a log."""
 
     def impossible(self, loss: Loss) -> str:
-        """Why a loss cannot be made to happen there; empty: it can."""
+        """Return why the site cannot inject a loss; empty if it can."""
 
     def leave(self, victims: Sequence[Host]) -> None:
-        """Tell hosts to leave. Whoever does not is killed by the drill when the job's grace is over."""
+        """Ask hosts to stop. The drill kills those that still run after the job's grace."""
 
     def preempt(self, victims: Sequence[Host], grace: float) -> None:
-        """Take the slice away that these hosts are of."""
+        """Take away the slice of these hosts."""
 
     def close(self) -> None: ...
 
 
 class LocalSite:
-    """Simulated slices of this machine."""
+    """Site of simulated slices on this machine."""
 
     round_seconds = 0.05
     limits_logs = True

@@ -1,4 +1,4 @@
-"""Makes a loss happen in a run, at its moment."""
+"""Inject a loss into a run at the planned moment."""
 
 from __future__ import annotations
 
@@ -17,17 +17,20 @@ from tpukit.drill.saves import QUIET, Save
 from tpukit.drill.sites import Host, Site
 
 SHARE = {When.SAVE_BEGINS: 0.0, When.SAVE_HALF: 0.5, When.SAVE_ENDS: 0.9}
-"""Of the time that a save took in the unbroken run."""
+"""Shares of the length of a save in the unbroken run."""
 DEAD_SECONDS = 5.0
-"""That processes may take to go after signal 9."""
+"""Seconds that processes may take to exit after signal 9."""
 
 
 Hosts = Mapping[tuple[int, int], Host]
-"""Those that run."""
+"""Running hosts."""
 
 
 class Strike:
-    """Of one loss in one run. `saving_seconds`: how long a save takes; `bytes_most`: where a full disk cuts files."""
+    """Injection of one loss into one run.
+
+    `saving_seconds` is the length of a save, and `bytes_most` the file size at which a full disk cuts writes.
+    """
 
     def __init__(
         self,
@@ -43,10 +46,10 @@ class Strike:
         self._grace, self._saving, self._bytes_most = grace, saving_seconds, bytes_most
         self._leaving: list[tuple[int, float]] = []
         self.struck: list[Struck] = []
-        self.damaged = ""  # the file that was spoilt
+        self.damaged = ""  # the damaged file
 
     def consider(self, attempt: int, hosts: Hosts, seen: Following, now: float) -> None:
-        """Strike if it is time. Called after every look at the run."""
+        """Strike if the moment has come. Call it after every look at the run."""
         self._end_grace(hosts, now)
         if not hosts:
             return
@@ -60,7 +63,7 @@ class Strike:
             self._strike(attempt, hosts, seen, now)
 
     def _damage(self, save: Save | None, consists: Parts) -> str:
-        """Spoil the newest checkpoint; the file that was spoilt."""
+        """Damage the newest checkpoint, and return the damaged file."""
         names = consists.data(save.paths, save.step) if save else ()
         present = [path for name in names if (path := self._workdir / name).is_file()]
         if not present:
@@ -87,7 +90,7 @@ class Strike:
         )
 
     def _complete(self, seen: Following, now: float) -> Save | None:
-        """The newest save that is done: nothing of it changes, and it took no less than a save takes."""
+        """Return the newest finished save that did not take less time than a save takes."""
         done = [save for save in seen.saves.history if save.done and now - save.began >= 0.9 * self._saving]
         return done[-1] if done else None
 
@@ -104,14 +107,14 @@ class Strike:
         return now - current.began >= SHARE[loss.when] * self._takes(seen)
 
     def _takes(self, seen: Following) -> float:
-        """Seconds of a save: as in the unbroken run, or as in this one where one was quicker and was missed."""
+        """Return the seconds of a save: as in the unbroken run, or as in this run if one was quicker and was missed."""
         return min([self._saving, *(save.seconds for save in seen.saves.history if save.done and save.named)])
 
     def _strike(self, attempt: int, hosts: Hosts, seen: Following, now: float) -> None:
         loss, victims = self._loss, [hosts[host] for host in self._loss.hosts]
         pids = [pid for host in victims for pid in host.pids]
         if loss.what is What.DISK_FULL:
-            # A limit on the size of files ends writes where a full disk would, and touches no other program.
+            # A limit on file size stops writes where a full disk would, and affects no other program.
             for pid in (pid for host in hosts.values() for pid in host.pids):
                 with suppress(OSError, ValueError):
                     resource.prlimit(pid, resource.RLIMIT_FSIZE, (self._bytes_most, self._bytes_most))
@@ -127,7 +130,7 @@ class Strike:
                 self._site.preempt(victims, self._grace)
         last, current = self._complete(seen, now), seen.saves.current
         if loss.damage is not Damage.NONE:
-            # At once: a cluster begins the next attempt by itself.
+            # Damage it at once: a cluster starts the next attempt by itself.
             last = self._newest_after(pids, seen)
             self.damaged = self._damage(last, seen.saves.consists)
         self.struck.append(
@@ -142,7 +145,7 @@ class Strike:
         )
 
     def _newest_after(self, pids: Sequence[int], seen: Following) -> Save | None:
-        """The newest save that there is when all of these are dead: one more may have ended since the last look."""
+        """Return the newest save after all these processes died: one more may have finished since the last look."""
         due = self._clock.monotonic() + DEAD_SECONDS
         while any(map(_lives, pids)) and self._clock.monotonic() < due:
             self._clock.sleep(0.002)
@@ -166,7 +169,7 @@ def signal_all(pids: Sequence[int], number: signal.Signals) -> None:
 
 
 def _lives(pid: int) -> bool:
-    """Whether it can still write: one that has died and that nobody has asked about is listed too."""
+    """Return whether the process can still write: `/proc` lists dead processes until they are reaped."""
     try:
         return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] not in ("Z", "X")
     except OSError:

@@ -1,4 +1,4 @@
-"""What a run reported, step by step: the one form in which runs are compared."""
+"""Reports of a run, step by step: the form in which runs are compared."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ from tpukit.places import trainer_lines
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """One host said that it has done a step."""
+    """Report of one host that it finished a step."""
 
     attempt: int
     host: int  # counted over all slices
     step: int
     loss: float | None = None
-    batch: str = ""  # digest of what it was trained on; empty where the program does not say
-    params: str = ""  # digest of the parameters after it, or norms that were printed with the loss
+    batch: str = ""  # digest of the batch; empty if the program does not report it
+    params: str = ""  # digest of the parameters afterwards, or norms printed with the loss
     named: tuple[tuple[str, str], ...] = ()  # digests of parameters by name
-    saved: int = -1  # newest step that the program says is saved
+    saved: int = -1  # newest step that the program reports as saved
     at: float = 0.0  # when it was read
 
     @property
     def is_restore(self) -> bool:
-        """Whether it tells what was restored, not what a step gave."""
+        """Return whether it reports a restore and not a step."""
         return bool(self.params) and self.loss is None and not self.batch
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line of a host's log or trace file."""
+    """Line of a host's log or trace file."""
 
     attempt: int
     host: int
     text: str
     at: float = 0.0
-    own: bool = False  # of the trace file, which only programs with `tpukit.host` write
+    own: bool = False  # from the trace file, which only programs with `tpukit.host` write
 
 
 Trace = tuple[Report, ...]
@@ -48,11 +48,11 @@ Trace = tuple[Report, ...]
 _LONGEST = 4096
 _PREFIX = "tpukit-progress "
 _NORM = re.compile(r"(?<![a-z_])(?:raw_grad|grad|param)_norm['\"]?[:=][ '\"]{0,20}[-+.\de]{1,30}", re.IGNORECASE)
-"""Trainers that print the loss with three digits print these with more."""
+"""Norms that trainers print with more digits than the three of the loss."""
 
 
 class Reader:
-    """Of all hosts of a run. `pattern`: `progress:` of the job file."""
+    """Reader for all hosts of a run. `pattern` is `progress:` of the job file."""
 
     def __init__(self, pattern: str = "") -> None:
         self._pattern = pattern
@@ -60,7 +60,7 @@ class Reader:
         self._last: dict[tuple[int, int], Report] = {}
 
     def read(self, line: Line) -> Report | None:
-        """What the line reports. A save that is said apart from a step belongs to the last one."""
+        """Return the report in a line. A save reported apart from a step belongs to the last one."""
         host = line.attempt, line.host
         values = _values(line.text if line.own else line.text[:_LONGEST]) or self._said(host, line.text)
         if values is None:
@@ -97,7 +97,7 @@ class Reader:
 
 
 def _with(last: Report, values: Mapping[str, object], saved: int | None) -> Report:
-    """More of the step that was reported last."""
+    """Add values to the step that was reported last."""
     loss = _value(values.get("loss"))
     return replace(
         last,
@@ -110,14 +110,14 @@ def _with(last: Report, values: Mapping[str, object], saved: int | None) -> Repo
 
 
 def build(lines: Iterable[Line], pattern: str = "") -> Trace:
-    """Every report in these lines. Of a host that wrote a trace file, its log says nothing more."""
+    """Return every report in these lines. If a host wrote a trace file, ignore its log."""
     log, own = Reader(pattern), Reader()
     reports = [(line.own, report) for line in lines if (report := (own if line.own else log).read(line))]
     return settled(reports)
 
 
 def settled(reports: Iterable[tuple[bool, Report]]) -> Trace:
-    """Reports with whether they are of a trace file: where there is one, the rest is left out."""
+    """Return the reports, without those from a log where a trace file exists."""
     reports = list(reports)
     own = {(report.attempt, report.host) for is_own, report in reports if is_own}
     return tuple(report for is_own, report in reports if is_own == ((report.attempt, report.host) in own))
@@ -135,7 +135,7 @@ def _values(text: str) -> dict[str, object] | None:
 
 
 def _value(value: object) -> float | None:
-    """Return a loss. NaN and infinity are values: JSON has them as words, where it has them at all."""
+    """Return a loss. NaN and infinity are values: JSON has them as words, if at all."""
     if isinstance(value, str):
         try:
             return float(value[:60])
@@ -175,12 +175,12 @@ def _count(value: object) -> int | None:
 
 
 def by_step(trace: Iterable[Report], host: int, attempt: int | None = None) -> dict[int, Report]:
-    """The last report of each step by one host."""
+    """Return the last report of each step by one host."""
     return {one.step: one for one in trace if one.host == host and attempt in (None, one.attempt)}
 
 
 def printed_every(steps: Iterable[int]) -> int:
-    """Return how many steps lie between two that are reported."""
+    """Return the number of steps between two reported ones."""
     return min((later - earlier for earlier, later in pairwise(sorted(set(steps)))), default=1)
 
 

@@ -1,4 +1,4 @@
-"""What a loss did to a run, in one word and with its numbers: the data that judging makes and advice reads. Pure."""
+"""Verdict on a loss, in one word and with its numbers: the output of `judging` and the input of `advice`. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tpukit.drill.trace import Trace
 
 
 class Word(StrEnum):
-    """From the best to the worst."""
+    """Verdicts from the best to the worst."""
 
     EXACT = "exact"
     NOT_STRUCK = "did not happen"
@@ -32,16 +32,16 @@ ORDER = list(Word)
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a run ended, as far as it is judged by."""
+    """End of a run, as far as the verdict depends on it."""
 
     completed: bool
     message: str
-    failures: tuple[bool, ...]  # for each attempt: whether the program failed by itself
+    failures: tuple[bool, ...]  # for each attempt: the program failed by itself
 
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """A run with a loss."""
+    """Run with a loss."""
 
     loss: Loss
     trace: Trace
@@ -50,7 +50,7 @@ class Broken:
     saves: tuple[Save, ...] = ()
     given_up: str = ""
     damaged: str = ""
-    outside: tuple[str, ...] | None = None  # the workdir holds no save: folders elsewhere that files were written to
+    outside: tuple[str, ...] | None = None  # the workdir has no save: folders elsewhere with written files
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +70,6 @@ Said = tuple[Word, str]
 
 
 def worst(words: Iterable[Word]) -> Word | None:
-    """Return one word for all: of those losses that happened, where any did."""
+    """Return the worst word. Losses that did not happen count only if none did."""
     words = list(words)
     return max([word for word in words if word is not Word.NOT_STRUCK] or words, key=ORDER.index, default=None)

@@ -1,4 +1,4 @@
-"""Answer whether a job fits: carry its program in the compiler's environment, or read the answer from the cache."""
+"""Check whether a job fits: run its program in the compiler's environment, or read the answer from the cache."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What `tpu fit` knows of a job on its slices."""
+    """Result of `tpu fit` for a job on its slices."""
 
     job: str
     slice: str
     slices: int
     chips: int
     verdict: str  # fits, does not fit, does not compile, not carried
-    step: str = ""  # the function that was taken for the step, with its line
+    step: str = ""  # the function chosen as the step, with its line
     ended: str = ""
     memory: Memory | None = None
     estimate: Estimate | None = None
@@ -64,7 +64,7 @@ class Report:
 
 
 def check(plan: Plan, price: Price, say: Say, *, seconds: float = TIMEOUT, fresh: bool = False) -> Report:
-    """Return the report of a plan. `fresh`: compile even if the answer is cached."""
+    """Return the report of a plan. `fresh` compiles even if the answer is cached."""
     environment.check_platform()
     program = programs.of(plan)
     file = _file(plan, program)
@@ -78,7 +78,7 @@ def check(plan: Plan, price: Price, say: Say, *, seconds: float = TIMEOUT, fresh
 
 
 def report(plan: Plan, answer: Mapping[str, Any], price: Price, *, cached: bool = False) -> Report:
-    """Return what an answer of the worker means for a plan. Pure."""
+    """Return the report for an answer of the worker. Pure."""
     chip = chips.of(plan.slice)
     # Two devices share the memory of a chip in the generations that show both cores.
     share = plan.slice.devices_per_chip
@@ -140,13 +140,13 @@ def _verdict(found: list[Finding], step: Mapping[str, Any] | None) -> str:
 
 
 def _world(plan: Plan) -> dict[str, str]:
-    """Return the environment that the first host of the job finds."""
+    """Return the environment of the job's first host."""
     slices = {"MEGASCALE_NUM_SLICES": str(plan.spec.slices), "MEGASCALE_SLICE_ID": "0"} if plan.spec.slices > 1 else {}
     return {**plan.spec.env, **slices, "TPU_WORKER_ID": "0", "TPUKIT_SLICE_HOSTS": str(plan.slice.hosts)}
 
 
 def _file(plan: Plan, program: programs.Program) -> Path:
-    """Return where the answer is cached: by the code, the command, the chips, the compiler and this version of fit."""
+    """Return the cache file of the answer, keyed by the code, command, chips, compiler and version of fit."""
     code = stage.inspect(Path(plan.spec.code), (paths.data(), paths.state())).digest if plan.spec.code else os.getpid()
     own = hashlib.sha256()
     for source in sorted(Path(__file__).with_name("worker").glob("*.py")):

@@ -1,4 +1,4 @@
-"""Figures of chips that the catalogue does not have: networks and clocks. Each has its source beside it. Pure."""
+"""Networks and clocks of chips, which the catalogue does not have, each with its source. Pure."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ GBIT = 1e9 / 8
 
 @dataclass(frozen=True, slots=True)
 class Chip:
-    """What one chip can do. Bandwidths are bytes a second, in one direction."""
+    """Figures of one chip. Bandwidths are bytes a second, in one direction."""
 
     flops: float  # bf16, from the catalogue
-    hbm_bytes: float  # that the compiler gives a program
+    hbm_bytes: float  # available to a program
     hbm_bandwidth: float
     ici_bandwidth: float | None
     dcn_bandwidth: float | None
@@ -39,7 +39,7 @@ _MXU = {
 
 
 def of(slice_: Slice) -> Chip:
-    """Return the figures of a slice's chips; None where no source states one."""
+    """Return the figures of a slice's chips. A figure is None if no source states it."""
     generation = slice_.generation
     peak = slice_.tflops_bf16 * 1e12
     ici, dcn, mxu = _ICI.get(generation), _DCN.get(generation), _MXU.get(generation)

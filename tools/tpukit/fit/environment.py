@@ -1,7 +1,7 @@
-"""The Python that has JAX and the TPU compiler: an environment of its own in the cache folder.
+"""Python environment with JAX and the TPU compiler, in the cache folder.
 
-Made once for each list of versions and each Python. It is built under another name and renamed when complete, so
-Ctrl-C, a full disk or a lost connection leave nothing that looks like an environment.
+There is one for each list of versions and each Python. It is built under another name and renamed when complete, so
+Ctrl-C, a full disk or a lost connection never leaves an incomplete environment.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CONSTRAINTS = Path(__file__).with_name("constraints.txt")
 SIZE_MB = 1360
 """Size of the environment on disk, measured with Python 3.13 on x86-64."""
 NEEDED_MB = 2000
-"""Disk space needed while it is built: the environment and the packed files that pip unpacks."""
+"""Disk space needed for the build: the environment and the packed files that pip unpacks."""
 OLDEST = (3, 12)
 """Oldest Python that this JAX supports."""
 
@@ -31,13 +31,13 @@ Say = Callable[[str], None]
 
 
 def find() -> Path | None:
-    """Return the interpreter of the environment, or None where it has not been built."""
+    """Return the interpreter of the environment, or None if it has not been built."""
     folder = _folder()
     return folder / "bin" / "python" if (folder / ".ready").exists() else None
 
 
 def make(say: Say) -> Path:
-    """Return the interpreter of the environment; build it first where it is missing."""
+    """Return the interpreter of the environment. Build it first if it is missing."""
     check_platform()
     if found := find():
         return found
@@ -57,7 +57,7 @@ def make(say: Say) -> Path:
 
 
 def check_platform() -> None:
-    """Raise Invalid where libtpu cannot be installed."""
+    """Raise Invalid if libtpu cannot be installed."""
     machine = os.uname().machine
     if not sys.platform.startswith("linux") or machine != "x86_64":
         where = f"{sys.platform} on {machine}"
@@ -83,7 +83,7 @@ def _check_disk(folder: Path) -> None:
 
 def _build(folder: Path, say: Say) -> None:
     draft = folder.with_name(f"building-{os.getpid()}")
-    for old in folder.parent.glob("building-*"):  # the lock is ours: left by a process that was killed
+    for old in folder.parent.glob("building-*"):  # left by a killed process, because this process holds the lock
         shutil.rmtree(old, ignore_errors=True)
     say(f"installing JAX and the TPU compiler into {folder} ({SIZE_MB:,} MB on disk, once)")
     try:

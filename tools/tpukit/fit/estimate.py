@@ -1,6 +1,6 @@
-"""Estimates of a step: its time by the compiler's cycles and by roofline, its use of the chips, and its cost. Pure.
+"""Estimates of a step: time by compiler cycles and by roofline, use of the chips, and cost. Pure.
 
-The roofline takes each resource alone at its full speed, as if the others cost nothing; the longest one is the bound.
+The roofline takes each resource alone at full speed, as if the others cost nothing; the longest is the bound.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from tpukit.fit.chips import Chip
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """Figures of one step. Seconds are estimates; None where no figure of the chip or of the compiler is known."""
+    """Figures of one step. Seconds are estimates; None if a figure of the chip or the compiler is unknown."""
 
     flops: float  # of the model, all chips
-    repeated_flops: float  # that rematerialisation adds, all chips
+    repeated_flops: float  # added by rematerialisation, all chips
     bytes_read: float  # and written, one chip
-    inside_bytes: float  # that leave one chip over ICI
-    between_bytes: float  # that leave one chip over the data-centre network
+    inside_bytes: float  # leaving one chip over ICI
+    between_bytes: float  # leaving one chip over the data-centre network
     compute_seconds: float
     memory_seconds: float
     ici_seconds: float | None
@@ -81,9 +81,9 @@ def of(
 
 
 def tokens(arguments: list[Mapping[str, Any]]) -> int | None:
-    """Return the tokens of a step: the elements of the largest argument of integers with two axes or more.
+    """Return the tokens of a step: the size of the largest integer argument with two axes or more.
 
-    A batch that also holds the token to predict (`[batch, length + 1]`) counts it.
+    A batch that includes the token to predict (`[batch, length + 1]`) counts it.
     """
     found = [one for one in arguments if "int" in one["dtype"] and len(one["shape"]) >= 2]
     sizes = []

@@ -1,4 +1,4 @@
-"""What keeps a job from running, or makes it slow, with the line of the program and what to try. Pure."""
+"""Causes that stop a job or make it slow, with the line of the program and a fix to try. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tpukit.fit.memory import Memory
 
 GIB = 2**30
 NOTABLE = 0.05
-"""Share of a chip's memory from which it is worth a line."""
+"""Share of a chip's memory from which a finding is reported."""
 
 _UNEVEN = re.compile(
     r"divisible|evenly|not divide|uneven|cannot be split|does not match the sharding|mismatch", re.IGNORECASE
@@ -27,7 +27,7 @@ _HBM = re.compile(r"RESOURCE_EXHAUSTED|HbmOom|Ran out of memory", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """`stops`: the job cannot run as it is."""
+    """Finding about a job. `stops` means that the job cannot run as it is."""
 
     kind: str
     text: str
@@ -39,7 +39,7 @@ class Finding:
 def of(
     answer: Mapping[str, Any], step: Mapping[str, Any] | None, memories: Sequence[Memory], slices: int
 ) -> list[Finding]:
-    """Return the findings of a run, those that stop the job first. `memories`: one for each compiled function."""
+    """Return the findings of a run, those that stop the job first. `memories` has one for each compiled function."""
     found: list[Finding] = []
     for record, held in zip(answer.get("programs", ()), memories, strict=True):
         found += _of_compile(record, held, answer["devices"])
@@ -135,7 +135,7 @@ def _shape(one: Mapping[str, Any]) -> str:
 
 
 def _is_logits(one: Mapping[str, Any], record: Mapping[str, Any]) -> bool:
-    """Whether the last axis of a result is the long axis of a parameter with two axes: a vocabulary."""
+    """Return whether the last axis of a result is the long axis of a two-axis parameter: a vocabulary."""
     found = re.search(r"\[([\d,]+)\]", one["what"])
     axes = [int(size) for size in found[1].split(",")] if found else []
     long = [max(arg["shape"]) for arg in record["arguments"] if len(arg["shape"]) == 2 and max(arg["shape"]) > 8192]
@@ -143,7 +143,7 @@ def _is_logits(one: Mapping[str, Any], record: Mapping[str, Any]) -> bool:
 
 
 def _of_arguments(record: Mapping[str, Any], held: Memory, devices: int) -> Iterator[Finding]:
-    """Find state that is passed on and not donated: old and new lie in memory at once."""
+    """Find state that is passed on and not donated: old and new are in memory at once."""
     results = [(tuple(one["shape"]), one["dtype"]) for one in record["results"]]
     wasted, names = 0.0, []
     for one in record["arguments"]:

@@ -1,4 +1,4 @@
-"""Memory of a chip by what holds it, from the arguments of a compiled function and the compiler's totals. Pure."""
+"""Memory of a chip by use, from the arguments of a compiled function and the compiler's totals. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Bytes of one chip. `peak` is what the step needs at its highest; `available` is what the compiler may use."""
+    """Bytes of one chip. `peak` is the highest need of the step; `available` is the limit for the compiler."""
 
     parameters: float
     optimizer: float
@@ -31,7 +31,7 @@ class Memory:
 
 
 def of(record: Mapping[str, Any], hbm_bytes: float) -> Memory:
-    """Return the memory of a function that was compiled, or that did not fit."""
+    """Return the memory of a function that compiled or did not fit."""
     groups = {"parameters": 0.0, "optimizer": 0.0, "other": 0.0}
     for one in record["arguments"]:
         groups[holder(one["name"])] += one["bytes"]
@@ -39,7 +39,7 @@ def of(record: Mapping[str, Any], hbm_bytes: float) -> Memory:
     held = sum(groups.values())
     stats = record.get("memory")
     if stats:
-        # The compiler's total pads arrays to whole tiles, which the sizes of the arguments do not show.
+        # The compiler's total pads arrays to whole tiles, which argument sizes do not show.
         padding = max(0.0, stats["argument"] - held)
         results = max(0.0, stats["output"] - stats["alias"])
         total = max(stats["peak"], stats["argument"] + stats["temp"] + results) + beside
@@ -60,14 +60,14 @@ def groups_of(groups: Mapping[str, float], more: float) -> tuple[float, float, f
 
 
 def holder(name: str) -> str:
-    """Return what an argument of this name most likely is: parameters, optimizer or other."""
+    """Return the most likely use of an argument with this name: parameters, optimizer or other."""
     if _OPTIMIZER.search(name):
         return "optimizer"
     return "parameters" if _PARAMETERS.search(name) else "other"
 
 
 def limits(text: str) -> tuple[float | None, float | None]:
-    """Return bytes required and bytes available from the compiler's error, where it states them."""
+    """Return bytes required and bytes available from the compiler's error, if it states them."""
     found = _REQUIRED.search(text) or _USED.search(text)
     if not found:
         return None, None

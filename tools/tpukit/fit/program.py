@@ -1,4 +1,4 @@
-"""The job's program as the worker has to run it. Refuses, with the reason, what cannot be carried."""
+"""Program of a job, in the form that the worker runs. Programs that cannot be run are refused with a reason."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _VALUES = ("-W", "-X")
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What the worker runs. `site` are folders with the packages of the program's own Python."""
+    """Program for the worker. `site` has the package folders of the program's own Python."""
 
     folder: str
     mode: str  # script, module, function
@@ -36,7 +36,6 @@ class Program:
 
 
 def of(plan: Plan) -> Program:
-    """Return the program of a plan."""
     folder = str(Path(plan.spec.code or ".").resolve())
     python, mode, argv = _words(plan)
     return Program(
@@ -52,7 +51,7 @@ def of(plan: Plan) -> Program:
 
 
 def bounds(slice_: Slice) -> tuple[int, ...]:
-    """Return how many chips a host has along each axis, where that is not what libtpu assumes."""
+    """Return the number of chips of a host along each axis, because libtpu may assume another."""
     axes = len(slice_.topology.split("x"))
     if axes == 2:
         return {1: (1, 1, 1), 8: (2, 4, 1)}.get(slice_.chips_per_host, (2, 2, 1))
@@ -77,7 +76,7 @@ def _words(plan: Plan) -> tuple[str, str, tuple[str, ...]]:
 
 
 def _site(python: str, folder: str, env: dict[str, str]) -> list[str]:
-    """Return the folders in which the program's own Python finds packages; none where it is missing here."""
+    """Return the package folders of the program's own Python; empty if that Python is missing here."""
     found = shutil.which(python, path=env.get("PATH")) or (
         str(Path(folder, python)) if Path(folder, python).exists() else ""
     )

@@ -1,4 +1,4 @@
-"""Run the worker and return its answer. Its files and all its processes are gone when `carry` returns or raises."""
+"""Run the worker and return its answer. `carry` removes its files and processes before it returns or raises."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from tpukit.fit.program import FUNCTION_HINT, Program
 
 START = "import sys; sys.path += sys.argv.pop(1).split(chr(10)); from tpukit.fit.worker.main import main; main()"
 MEMORY_MB = 1500
-"""Free memory below which no compile is begun; the smallest one seen took 900 MB."""
+"""Free memory below which no compile starts; the smallest compile seen took 900 MB."""
 
 Say = Callable[[str], None]
 
 
 class Unfinished(TpukitError):
-    """The program did not reach a step within the time."""
+    """Error for a program that did not reach a step in time."""
 
 
 def carry(python: Path, program: Program, env: Mapping[str, str], seconds: float, say: Say) -> dict[str, Any]:
-    """Return what the worker found. Raises Unfinished after `seconds`."""
+    """Return the worker's answer. Raise Unfinished after `seconds`."""
     _check_memory()
     with _folder() as folder:
         request, answer = folder / "request.json", folder / "answer.json"
@@ -77,7 +77,7 @@ def _folder() -> Iterator[Path]:
 
 
 def _packages(program: Program) -> list[str]:
-    """Return folders behind those of the environment: the program's own packages, then tpukit for its host library."""
+    """Return folders to add to the environment's: the program's packages, then tpukit for its host library."""
     return [*program.site, str(Path(__file__).resolve().parents[2])]
 
 
@@ -88,7 +88,7 @@ def _environment(program: Program, env: Mapping[str, str], folder: Path) -> dict
         **env,
         "JAX_PLATFORMS": "cpu",
         "TPU_SKIP_MDS_QUERY": "1",
-        "ALLOW_MULTIPLE_LIBTPU_LOAD": "true",  # otherwise one process of a machine locks all others out
+        "ALLOW_MULTIPLE_LIBTPU_LOAD": "true",  # otherwise one process locks out all others on the machine
         "TF_CPP_MIN_LOG_LEVEL": "3",
         "PYTHONDONTWRITEBYTECODE": "1",
         "TMPDIR": str(folder),

@@ -1,4 +1,4 @@
-"""The account of a job: its time, its rate, its bill, and advice; as data and as sentences."""
+"""Account of a job: its time, rate, bill and advice, as data and as sentences."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def usd(bill: Bill, rate: float | None) -> str:
 
 
 def lines(bill: Bill, account: Account | None = None) -> list[str]:
-    """Return what a bill says beyond its table, as sentences. `account`: of one job, for choices."""
+    """Return sentences about a bill, beyond its table. `account` adds the choices of one job."""
     found = []
     if bill.usd_per_step is not None and bill.cost:
         steps = int(bill.goodput.measured.steps)

@@ -1,4 +1,4 @@
-"""What a team may spend in 30 days, and how much of it its jobs have spent."""
+"""Budgets of teams for 30 days, and the spending of their jobs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WINDOW_SECONDS = WINDOW_DAYS * 86_400.0
 class Budget(msgspec.Struct, frozen=True):
     team: str
     usd: float  # for the last 30 days
-    hold: bool = False  # new jobs wait while it is spent
+    hold: bool = False  # new jobs wait when it is spent
     created: float = 0.0
 
 
@@ -53,7 +53,7 @@ def recent(store: Store, since: float) -> list[Job]:
 
 
 def spending(store: Store, jobs: Iterable[Job], now: float) -> list[Spending]:
-    """Return what each team with a budget has spent in the last 30 days."""
+    """Return the spending of each team with a budget in the last 30 days."""
     listed = list(jobs)
     return [
         Spending(budget, _spent(listed, budget.team, now))

@@ -1,4 +1,4 @@
-"""The causes of spent time, and the spans of one attempt. Pure."""
+"""Causes of spent time, and the spans of one attempt. Pure."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from tpukit.jobs.records import Attempt
 
 WEEK_MS = 7 * 86_400_000
 LONGEST_MS = 3 * 365 * 86_400_000
-"""No attempt takes longer: a longer time has a beginning that was not recorded."""
+"""Longest possible attempt: a longer time has a start that was not recorded."""
 _LATEST = 1e11
 _FIRST_MONDAY_MS = 4 * 86_400_000
-"""The epoch is a Thursday."""
+"""Offset of the first Monday: the epoch is a Thursday."""
 
 
 class Cause(StrEnum):
     WAITING = "waiting"  # in a queue, for capacity, or between two attempts
     MAKING = "making slices"
-    STARTING = "starting"  # slices are there, and not all hosts run yet, or their program has not announced steps
+    STARTING = "starting"  # slices exist, but some hosts do not run yet, or the program has not announced steps
     COMPILING = "compiling"  # from then to the first step: loading, restoring, compiling
     NEW = "new steps"
-    REPEATED = "repeated steps"  # an attempt before had done them
+    REPEATED = "repeated steps"  # an earlier attempt had done them
     SAVING = "saving"  # training waits for a save
     HUNG = "hung"  # from the last step to the request to leave
     STOPPED = "stopped"  # from the request to leave to the end
-    UNSEEN = "no steps seen"  # it ran, and its steps cannot be read
+    UNSEEN = "no steps seen"  # it ran, but its steps cannot be read
 
 
 USEFUL = (Cause.NEW, Cause.UNSEEN)
-"""What the time is spent for, as far as is known."""
+"""Causes of useful time, as far as is known."""
 UNBILLED = (Cause.WAITING, Cause.MAKING)
-"""No slice is billed to the job during these."""
+"""Causes during which no slice is billed to the job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +51,12 @@ class Span:
 
 
 def ms(seconds: float) -> int:
-    """Return whole milliseconds. Records of other versions may hold any number: one that is no time is the epoch."""
+    """Return whole milliseconds. Records of other versions may hold any number: an invalid time becomes the epoch."""
     return round(seconds * 1000) if 0 <= seconds < _LATEST else 0
 
 
 def window(start: float, end: float) -> tuple[int, int]:
-    """Return the times that something began and ended at, in milliseconds: an empty window where these cannot be
-    true."""
+    """Return start and end times in milliseconds. The window is empty if they cannot be true."""
     begins, ends = ms(start), ms(end)
     return (begins, ends) if 0 < ends - begins <= LONGEST_MS else (begins, begins)
 
@@ -72,13 +71,12 @@ def week_start(week: int) -> int:
 
 
 def begin_of(attempt: Attempt, before: float = 0.0) -> float:
-    """Return when the time of an attempt begins. `before`: the end of the one before it, for records of older
-    versions."""
+    """Return the start time of an attempt. `before` is the end of the previous one, for records of older versions."""
     return attempt.marks.since or before or attempt.started or attempt.ended
 
 
 def of_attempt(attempt: Attempt, until: float, before: float = 0.0) -> list[Span]:
-    """Return the spans of an attempt, without gaps. `until` counts where it has not ended."""
+    """Return the spans of an attempt, without gaps. `until` is the end of an attempt that has not ended."""
     start, end = window(begin_of(attempt, before) or until, attempt.ended or until)
     points = [(start, Cause.WAITING), *((ms(at), cause) for at, cause in _changes(attempt) if at > 0)]
     spans = []
@@ -105,7 +103,7 @@ def by_week(spans: Sequence[Span]) -> dict[int, dict[Cause, int]]:
 
 
 def _changes(attempt: Attempt) -> list[tuple[float, Cause]]:
-    """Return when a cause begins, in the order in which causes follow each other."""
+    """Return when each cause starts, in the order in which causes follow each other."""
     marks = attempt.marks
     changes = [(marks.making, Cause.MAKING), (marks.placed, Cause.STARTING)]
     if attempt.started:
@@ -120,8 +118,10 @@ def _changes(attempt: Attempt) -> list[tuple[float, Cause]]:
 
 
 def _with_saving(spans: Sequence[Span], saving: int) -> list[Span]:
-    """Count measured time of saves as saving: of new steps first. When in a span it was is not recorded, so it stands
-    at the end of the span."""
+    """Count the measured time of saves as saving, taken from new steps first.
+
+    Its position within a span is not recorded, so it goes to the end of the span.
+    """
     left, changed = saving, list(spans)
     for cause in (Cause.NEW, Cause.REPEATED):
         divided = []

@@ -1,10 +1,10 @@
-"""What another checkpoint interval, capacity or zone would have cost. Pure.
+"""Estimate the cost of another checkpoint interval, capacity or zone. Pure.
 
 The share of time that saves and losses cost is, to the first order, save / interval + rate x interval / 2. It is least
 at Young's interval, sqrt(2 x save / rate): J. W. Young, "A first order approximation to the optimum checkpoint
 interval", 1974, https://doi.org/10.1145/361147.361115; J. T. Daly, 2006,
-https://doi.org/10.1016/j.future.2004.11.016. Save time and loss rate are measured, so each has an error, and advice
-that could be noise is not given.
+https://doi.org/10.1016/j.future.2004.11.016. Save time and loss rate are measured, so each has an error. Advice that
+could be noise is not given.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from tpukit.goodput.money import HOUR_MS
 from tpukit.goodput.sums import Goodput
 
 LEAST_GAIN = 0.001
-"""Share of the time that another interval must win before it is worth a line."""
+"""Least share of the time that another interval must save to be reported."""
 ERRORS = 2.0
 """Standard errors that an effect must exceed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """Another checkpoint interval, and what it would have saved."""
+    """Another checkpoint interval, and its saving."""
 
     now: float  # seconds between saves as measured
     best: float
@@ -46,8 +46,7 @@ class Choice:
 
 
 def interval(measured: Measured, cost: float | None = None) -> Interval | None:
-    """Return the interval that costs least; None where nothing was measured, or where its gain is small or within the
-    error of the measurement."""
+    """Return the cheapest interval; None without measurements, or if the gain is small or within their error."""
     save, error, every, rate = measured.save_seconds, measured.save_error, measured.save_every, measured.loss_rate
     if not save or save <= 0 or error is None or not every or not rate:
         return None
@@ -64,11 +63,10 @@ def interval(measured: Measured, cost: float | None = None) -> Interval | None:
 def choices(
     goodput: Goodput, rates: Mapping[tuple[str, str], float], zone: str, capacity: str, most: int = 3
 ) -> list[Choice]:
-    """Return what the same steps would have cost elsewhere, cheapest first, where that is less.
+    """Return the zones and capacities where the same steps would have cost less, cheapest first.
 
-    Another zone: the same hours at its price, as nothing is known of its losses. On demand: without the time that
-    losses of preemptible capacity cost. For preemptible capacity of a job that had none, there is no estimate: its
-    losses are unknown.
+    Another zone is billed for the same hours at its price, because its losses are unknown. On demand is billed without
+    the time lost to preemption. A job without preemptible capacity gets no estimate for it: its losses are unknown.
     """
     billed = sum(amount for cause, amount in goodput.spent.items() if cause not in UNBILLED)
     here = rates.get((zone, capacity))

@@ -1,4 +1,4 @@
-"""What attempts measured that advice needs: saves, losses, and the time that slices were held. Pure."""
+"""Measurements of attempts for advice: saves, losses, and the time that slices were held. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tpukit.jobs.reasons import MEANINGS, Budget, Reason
 from tpukit.jobs.records import Attempt
 
 _NOT_LOST = (Reason.EVICTED, Reason.NO_CAPACITY, Reason.PORT_LOST)
-"""Paid by the hardware budget, and no loss of running hardware."""
+"""Reasons paid by the hardware budget that are no loss of running hardware."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,8 +19,8 @@ class Measured:
     """Sums, so that those of many attempts add up."""
 
     steps: float = 0.0  # new steps
-    saves: float = 0.0  # whose cost was measured
-    saving: float = 0.0  # seconds for which they kept training waiting
+    saves: float = 0.0  # with a measured cost
+    saving: float = 0.0  # seconds that they blocked training
     squares: float = 0.0
     stepping: float = 0.0  # seconds between steps in attempts with measured saves
     losses: float = 0.0  # attempts that lost hardware
@@ -32,12 +32,12 @@ class Measured:
 
     @property
     def save_seconds(self) -> float | None:
-        """Return for how long a save keeps training waiting; None where no save was measured."""
+        """The seconds that a save blocks training; None if no save was measured."""
         return self.saving / self.saves if self.saves else None
 
     @property
     def save_error(self) -> float | None:
-        """Return the standard error of `save_seconds`; None below two saves."""
+        """The standard error of `save_seconds`; None below two saves."""
         if self.saves < 2:
             return None
         mean = self.saving / self.saves
@@ -45,12 +45,12 @@ class Measured:
 
     @property
     def save_every(self) -> float | None:
-        """Return the seconds between two saves."""
+        """The seconds between two saves."""
         return self.stepping / self.saves if self.saves else None
 
     @property
     def loss_rate(self) -> float | None:
-        """Return losses a second; None where nothing ran."""
+        """The losses per second; None if nothing ran."""
         return self.losses / self.running if self.running > 0 else None
 
     def to_record(self) -> dict[str, float]:
@@ -71,13 +71,13 @@ def of(attempts: Iterable[Attempt]) -> Measured:
 
 
 def new_steps(attempt: Attempt, step: int) -> int:
-    """Return how many steps an attempt that is at `step` has done that none before had."""
+    """Return how many steps an attempt at `step` has done that no earlier attempt had."""
     marks = attempt.marks
     return max(0, step - max(marks.base, marks.first - 1)) if marks.first >= 0 else 0
 
 
 def is_lost(attempt: Attempt) -> bool:
-    """Return whether running hardware was taken away from it."""
+    """Return whether the attempt lost running hardware."""
     if attempt.reason is None or attempt.reason in _NOT_LOST or not attempt.started:
         return False
     return MEANINGS[attempt.reason].budget is Budget.HARDWARE and attempt.reason is not Reason.HANG

@@ -13,7 +13,7 @@ HOUR_MS = 3_600_000
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """What the time of a job, or of many, cost. `usd` has the causes of jobs whose price is known."""
+    """Cost of the time of one job or many. `usd` has the causes of jobs with a known price."""
 
     goodput: Goodput
     usd: Mapping[Cause, float] = field(default_factory=dict)
@@ -25,14 +25,14 @@ class Bill:
 
     @property
     def useful_share(self) -> float | None:
-        """Return the share of billed time that went to new steps; None where none was billed."""
+        """The share of billed time spent on new steps; None if none was billed."""
         billed = sum(amount for cause, amount in self.goodput.spent.items() if cause not in UNBILLED)
         useful = sum(amount for cause, amount in self.goodput.spent.items() if cause in USEFUL)
         return useful / billed if billed else None
 
     @property
     def usd_per_step(self) -> float | None:
-        """Return what a new step cost, all losses included; None where no step or no price is known."""
+        """The cost of a new step, with all losses; None if no step or no price is known."""
         steps = self.goodput.measured.steps
         return self.cost / steps if steps > 0 and self.usd and not self.unpriced else None
 

@@ -1,4 +1,4 @@
-"""What the slices of a job cost an hour, by the catalogue, and what they would cost elsewhere."""
+"""Hourly price of a job's slices by the catalogue, here and elsewhere."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tpukit.jobs.records import Job
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """USD an hour for all slices of a job; None where no price is known."""
+    """USD an hour for all slices of a job; None if no price is known."""
 
     usd: float | None
     note: str
@@ -24,7 +24,7 @@ class Rate:
 
 
 def of_job(job: Job) -> Rate:
-    """Return the rate of a job: of its zone, or else of the cheapest zone of its region or of all that have the slice.
+    """Return the rate of a job: that of its zone, or of the cheapest zone with the slice, in its region if known.
 
     A job on this machine costs nothing.
     """
@@ -54,7 +54,10 @@ def elsewhere(plan: Plan) -> Mapping[tuple[str, str], float]:
 
 @lru_cache(maxsize=4096)
 def _rate(name: str, machine: str | None, slices: int, capacity: str, region: str, zone: str) -> Rate:
-    """Take plain values: reading a whole plan takes a hundred times as long, and lists have thousands of jobs."""
+    """Return the rate from plain values.
+
+    Reading a whole plan takes a hundred times as long, and lists have thousands of jobs.
+    """
     slice_ = catalogue.find(name, machine_type=machine)
     names = [zone] if zone else _zones(slice_, region)
     priced = [(price, zone) for zone in names if (price := prices.price(slice_, zone, capacity))]
@@ -67,6 +70,6 @@ def _rate(name: str, machine: str | None, slices: int, capacity: str, region: st
 
 
 def _zones(slice_: Slice, region: str) -> list[str]:
-    """Return the zones that a job may run in, as far as its plan tells."""
+    """Return the zones that a job may run in, as far as its plan says."""
     known = list(slice_.zones)
     return [zone for zone in known if region and zone.rpartition("-")[0] == region] or known

@@ -18,7 +18,7 @@ Spent = Mapping[Cause, int]
 
 @dataclass(frozen=True, slots=True)
 class Goodput:
-    """What the time of a job, or of many, went to."""
+    """Time spent by one job or many, by cause."""
 
     spent: Spent = field(default_factory=dict)
     measured: Measured = field(default_factory=Measured)
@@ -29,7 +29,7 @@ class Goodput:
 
 
 def spans(job: Job, now: float) -> list[Span]:
-    """Return the spans of all attempts that the record holds, with the time before, between and after them."""
+    """Return the spans of all attempts in the record, with the time before, between and after them."""
     found: list[Span] = []
     before = job.created if not job.folded else 0.0
     for attempt in job.attempts:
@@ -45,9 +45,9 @@ def spans(job: Job, now: float) -> list[Span]:
 
 
 def of_job(job: Job, now: float, since: float = 0.0) -> Goodput:
-    """Return what the time of a job after `since` went to.
+    """Return how the time of a job after `since` was spent.
 
-    Attempts that the record has folded are counted by the week: those of the weeks that begin at `since` or later.
+    Folded attempts are counted by the week, for weeks that begin at `since` or later.
     """
     spent = _folded(job.folded, since)
     for span in spans(job, now):
@@ -83,7 +83,7 @@ def total(some: Iterable[Goodput]) -> Goodput:
 
 
 def folded(before: Folded, spans_of: Iterable[Span], measured: Measured) -> Folded:
-    """Return `before` with the time of an attempt that its record holds no more."""
+    """Return `before` with the time of an attempt that the record no longer holds."""
     weeks = {week: dict(spent) for week, spent in before.spent.items()}
     for week, spent in by_week(list(spans_of)).items():
         into = weeks.setdefault(str(week), {})

@@ -1,1 +1,1 @@
-"""Google Cloud through Google's own clients, over REST: plain data out, errors of tpukit, every wait with an end."""
+"""Adapters for Google Cloud over REST: plain data out, errors of tpukit, and a timeout on every call."""

@@ -1,4 +1,4 @@
-"""Making one of Google's clients and asking it: over REST, at Google or where the environment says otherwise."""
+"""Create Google's clients and call them over REST, at Google's address or one from the environment."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ from tpukit.google.refusals import translated
 
 TOKEN = "GOOGLE_OAUTH_ACCESS_TOKEN"  # noqa: S105 (a name)
 SECONDS = 60.0
-"""How long an answer may take. A create that was not answered may have been done: ask again under the same name."""
+"""Timeout of a call. A create without an answer may have succeeded: retry it under the same name."""
 T = TypeVar("T")
 
 
 def sign_in(client: Callable[..., T], variable: str, version: str) -> T:
-    """`variable` may hold another address than Google's, as Terraform takes it: with the API's `version` at its end."""
+    """Create a client.
+
+    `variable` may hold another address than Google's, in Terraform's form: with the API's `version` at its end.
+    """
     from google.api_core.client_options import ClientOptions
 
     endpoint = os.environ.get(variable, "").rstrip("/").removesuffix(f"/{version}")
@@ -33,7 +36,7 @@ def sign_in(client: Callable[..., T], variable: str, version: str) -> T:
 
 
 def ask(asked: str, call: Callable[[], T]) -> T:
-    """What a call gives; what it raises becomes an error of tpukit, with what was `asked`."""
+    """Return the result of a call. Raise its errors as errors of tpukit that name what was `asked`."""
     try:
         return call()
     except TpukitError:
@@ -43,12 +46,12 @@ def ask(asked: str, call: Callable[[], T]) -> T:
 
 
 def address(variable: str, google: str) -> str:
-    """Of an API without a client of its own: Google's, or what a variable says."""
+    """Return the address of an API without its own client: Google's, or the one in a variable."""
     return os.environ.get(variable, google).rstrip("/") + "/"
 
 
 def session(scopes: Sequence[str]) -> Any:
-    """For such an API: it signs what is sent."""
+    """Return a session that signs requests, for an API without its own client."""
     from google.auth.transport.requests import AuthorizedSession
 
     if token := os.environ.get(TOKEN, ""):
@@ -62,7 +65,7 @@ def session(scopes: Sequence[str]) -> Any:
 
 
 def ask_json(asked: str, call: Callable[[], Any]) -> dict[str, Any]:
-    """The document that a call of a session answers with."""
+    """Return the JSON document of a session's response."""
     from google.api_core.exceptions import from_http_response
 
     def answer() -> dict[str, Any]:

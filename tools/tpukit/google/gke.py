@@ -1,8 +1,8 @@
-"""GKE's node pools and operations of one cluster, through google-cloud-container.
+"""Node pools and operations of one GKE cluster, through google-cloud-container.
 
-A call returns as soon as GKE has taken the request, and waits for no operation. An emulator is named by the variables
-that lead Google's Terraform provider there. Calls that change something check the fence immediately before they are
-sent, and are sent once: Google's client would retry a delete by itself, without a check in between.
+A call returns as soon as GKE has accepted the request, and does not wait for the operation. The variables of Google's
+Terraform provider select an emulator. Calls that change something check the fence immediately before they are sent, and
+are sent once: Google's client would retry a delete by itself, without a check in between.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class NodePool:
-    """A pool as GKE lists it, with the fields that tpukit reads."""
+    """Node pool as GKE lists it, with the fields that tpukit reads."""
 
     name: str
     status: str  # PROVISIONING RUNNING RUNNING_WITH_ERROR RECONCILING STOPPING ERROR
-    message: str = ""  # what GKE says of an ERROR
+    message: str = ""  # GKE's explanation of an ERROR
     machine_type: str = ""
-    topology: str = ""  # of a slice of several hosts
+    topology: str = ""  # set for a slice of several hosts
     zones: tuple[str, ...] = ()
-    nodes: int = 0  # that it was made with; of one that scales, the most
+    nodes: int = 0  # at creation; the maximum for a pool that scales
     spot: bool = False
     flex_start: bool = False
     reservation: str = ""
@@ -46,27 +46,27 @@ class Operation:
     kind: str  # CREATE_NODE_POOL DELETE_NODE_POOL ...
     target: str  # name of the pool, or of the cluster
     done: bool
-    error: str = ""  # of one that is done: done is not yet well
+    error: str = ""  # set if it failed: done does not mean successful
     started: float = 0.0
     ended: float = 0.0
 
 
 class Gke(Protocol):
-    """What is asked of GKE. Errors are those of tpukit.core.errors."""
+    """Interface of GKE. Errors are those of tpukit.core.errors."""
 
     def pools(self) -> Sequence[NodePool]: ...
 
     def operations(self) -> Sequence[Operation]: ...
 
     def create_pool(self, body: Mapping[str, Any]) -> Operation:
-        """`body`: a NodePool as the REST API spells it. Conflict where one of that name is there."""
+        """Create the pool in `body`, a NodePool of the REST API. Raise Conflict if the name is taken."""
 
     def delete_pool(self, name: str, labels: Mapping[str, str]) -> Operation:
-        """Delete the pool that has all these labels. NotFound where it is gone; Conflict where another has its name."""
+        """Delete the pool with these labels. Raise NotFound if it is gone, Conflict if another pool has its name."""
 
 
 class Client:
-    """Safe from any thread."""
+    """Client of one cluster. Safe from any thread."""
 
     def __init__(self, project: str, location: str, cluster: str) -> None:
         try:
@@ -88,7 +88,7 @@ class Client:
         request = self._types.ListOperationsRequest(parent=self._parent)
         answer = ask("list operations", lambda: self._client.list_operations(request, timeout=SECONDS))
         links = [_operation(one) for one in type(answer).pb(answer).operations]
-        # Google writes the project of a link as its number, so the path is compared behind it.
+        # Google writes a link's project as its number, so compare only the path after it.
         mine = self._cluster.partition("/locations/")[2]
         return [operation for link, operation in links if f"{link}/".partition("/locations/")[2].startswith(f"{mine}/")]
 
@@ -107,8 +107,10 @@ class Client:
         return _operation(type(answer).pb(answer))[1]
 
     def delete_pool(self, name: str, labels: Mapping[str, str]) -> Operation:
-        """GKE's delete takes a name and no precondition, so the pool is read and compared immediately before:
-        https://cloud.google.com/kubernetes-engine/docs/reference/rest/v1/projects.locations.clusters.nodePools/delete"""
+        """Read and compare the pool before deleting it, because GKE's delete has no precondition.
+
+        https://cloud.google.com/kubernetes-engine/docs/reference/rest/v1/projects.locations.clusters.nodePools/delete
+        """
         path = f"{self._cluster}/nodePools/{name}"
         wanted = self._types.GetNodePoolRequest(name=path)
         there = ask(f"get node pool {name}", lambda: self._client.get_node_pool(wanted, timeout=SECONDS))
@@ -121,8 +123,11 @@ class Client:
 
 
 def _change(asked: str, call: Callable[[], T]) -> T:
-    """Send a request that changes something. A failed precondition passes by itself: another operation is under way,
-    or the control plane is being upgraded (https://github.com/hashicorp/terraform-provider-google/issues/3650)."""
+    """Send a request that changes something. Raise a failed precondition as Transient.
+
+    It passes by itself: another operation is in progress, or the control plane is being upgraded
+    (https://github.com/hashicorp/terraform-provider-google/issues/3650).
+    """
     try:
         return ask(asked, call)
     except Invalid as error:
@@ -132,7 +137,7 @@ def _change(asked: str, call: Callable[[], T]) -> T:
 
 
 def _pool(pool: Any) -> NodePool:
-    """From the message itself: its wrapper and its conversion to a dict take many times as long."""
+    """Read a pool from the message itself: its wrapper and its conversion to a dict take many times as long."""
     config = pool.config
     scales = pool.autoscaling.enabled and not pool.initial_node_count
     affinity = config.reservation_affinity
@@ -153,8 +158,8 @@ def _pool(pool: Any) -> NodePool:
 
 
 def _operation(operation: Any) -> tuple[str, Operation]:
-    """With the link of what it works on."""
-    # Links of a cluster in one zone still say "zones".
+    """Return an operation with the link of its target."""
+    # Links of a zonal cluster still say "zones".
     link = (operation.target_link.partition("/v1/")[2] or operation.target_link).replace("/zones/", "/locations/")
     return link, Operation(
         name=operation.name,
@@ -168,7 +173,10 @@ def _operation(operation: Any) -> tuple[str, Operation]:
 
 
 def _seconds(stamp: str) -> float:
-    """Since the epoch; 0 where there is none. Nanoseconds are cut off: older versions of Python do not read them."""
+    """Return seconds since the epoch; 0 for no time.
+
+    Cut off nanoseconds, which older versions of Python do not read.
+    """
     try:
         return datetime.fromisoformat(re.sub(r"(\.\d{6})\d+", r"\1", stamp)).timestamp()
     except ValueError:
@@ -176,7 +184,7 @@ def _seconds(stamp: str) -> float:
 
 
 def _enum(message: Any, name: str) -> str:
-    """A value that this version of the package does not know is given as its number."""
+    """Return the name of an enum value, or its number if this version of the package does not know it."""
     number = getattr(message, name)
     value = message.DESCRIPTOR.fields_by_name[name].enum_type.values_by_number.get(number)
     return str(value.name) if value is not None else str(number)

@@ -1,7 +1,7 @@
-"""Who a caller is, by the identity token of Google that it shows.
+"""Identify a caller by a Google identity token.
 
-https://cloud.google.com/docs/authentication/get-id-token: `gcloud auth print-identity-token`, or the metadata server
-of a service account, make one for an audience; Google signs it.
+https://cloud.google.com/docs/authentication/get-id-token: `gcloud auth print-identity-token` or the metadata server of
+a service account makes a token for an audience; Google signs it.
 """
 
 from __future__ import annotations
@@ -14,20 +14,25 @@ from tpukit.core.errors import TpukitError, Unauthenticated
 from tpukit.google.refusals import translated
 
 KEYS_SECONDS = 600.0
-"""Google's keys change every few days (https://developers.google.com/identity/gsi/web/guides/verify-google-id-token):
-whoever sends wrong tokens must not make us ask for them each time."""
+"""Time to cache Google's keys, so that wrong tokens do not cause a request each.
+
+Keys change every few days (https://developers.google.com/identity/gsi/web/guides/verify-google-id-token).
+"""
 _ISSUERS = ("accounts.google.com", "https://accounts.google.com")
 
 
 class IdentityTokens:
-    """Checks tokens that were made for `audience`. `transport` gets the keys of Google; its own client unless given."""
+    """Verifier of tokens for `audience`. `transport` fetches Google's keys (default: its own client)."""
 
     def __init__(self, audience: str, transport: Any = None, now: Callable[[], float] = time.monotonic) -> None:
         self._audience, self._transport, self._now = audience, transport, now
         self._keys: dict[str, tuple[float, Any]] = {}
 
     def email(self, token: str) -> str:
-        """Unauthenticated where Google did not sign it for this audience, or it is over."""
+        """Return the address in a token.
+
+        Raise Unauthenticated if Google did not sign it for this audience, or it expired.
+        """
         from google.auth import exceptions
         from google.oauth2 import id_token
 
@@ -37,7 +42,7 @@ class IdentityTokens:
             raise translated(error, "getting the keys of Google") from error
         except TpukitError:
             raise
-        except Exception as error:  # what is in a token is whatever somebody sent
+        except Exception as error:  # any error: the token is untrusted input
             raise Unauthenticated("not an identity token of Google for this service") from error
         if claims.get("iss") not in _ISSUERS or claims.get("email_verified") is not True:
             raise Unauthenticated("the token names no verified address")

@@ -1,8 +1,8 @@
-"""Objects in Cloud Storage: writing and reading one, with one request, and listing them.
+"""Write, read and list objects in Cloud Storage, with one request each.
 
 https://cloud.google.com/storage/docs/json_api/v1/objects/insert (a simple upload),
-https://cloud.google.com/storage/docs/json_api/v1/objects/get (alt=media). STORAGE_EMULATOR_HOST names an
-emulator, as for Google's own clients.
+https://cloud.google.com/storage/docs/json_api/v1/objects/get (alt=media). STORAGE_EMULATOR_HOST selects an emulator, as
+for Google's own clients.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tpukit.google.refusals import translated
 SECONDS = 60.0
 TRIES = 6
 LONGEST_PAUSE = 30.0
-"""Seconds, however long Cloud Storage wants to be left alone."""
+"""Longest pause in seconds, even if Cloud Storage asks for more."""
 _SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
 
 
@@ -38,15 +38,17 @@ class _Refusal(Exception):
 
 
 def upload(address: str, data: bytes, content_type: str = "text/plain; charset=utf-8") -> None:
-    """Write gs://BUCKET/NAME, over what is there."""
+    """Write gs://BUCKET/NAME, replacing an existing object."""
     bucket, name = _parts(address)
     url = f"{_host()}/upload/storage/v1/b/{bucket}/o?uploadType=media&name={name}"
     _ask("POST", url, f"writing {address}", data=data, headers={"Content-Type": content_type})
 
 
 def create(address: str, data: bytes, content_type: str = "text/plain; charset=utf-8") -> None:
-    """Write gs://BUCKET/NAME once: what is there already, such as by a request whose answer was lost, stays. It needs
-    no right to replace or to delete."""
+    """Write gs://BUCKET/NAME unless it exists, for example from a request whose answer was lost.
+
+    Needs no permission to replace or to delete.
+    """
     bucket, name = _parts(address)
     url = f"{_host()}/upload/storage/v1/b/{bucket}/o?uploadType=media&ifGenerationMatch=0&name={name}"
     with suppress(Conflict):
@@ -54,14 +56,16 @@ def create(address: str, data: bytes, content_type: str = "text/plain; charset=u
 
 
 def download(address: str) -> bytes:
-    """What is in gs://BUCKET/NAME. NotFound where there is nothing."""
+    """Return the content of gs://BUCKET/NAME. Raise NotFound if it does not exist."""
     bucket, name = _parts(address)
     return _ask("GET", f"{_host()}/storage/v1/b/{bucket}/o/{name}?alt=media", f"reading {address}")
 
 
 def upload_file(address: str, file: Path) -> None:
-    """Write gs://BUCKET/NAME from a file of any size, unless that is there already; Transient where what arrived is
-    not what was sent."""
+    """Write gs://BUCKET/NAME from a file of any size, unless it is there already.
+
+    Raise Transient if the received content differs from the file.
+    """
     sum_ = _md5(file)
     if listed(address).get("", ("", 0))[0] == sum_:
         return
@@ -76,18 +80,18 @@ def upload_file(address: str, file: Path) -> None:
 
 
 def names(address: str, most: int) -> list[str]:
-    """Return what follows gs://BUCKET/PREFIX in the names of objects that begin so; at most so many."""
+    """Return the names of up to `most` objects below gs://BUCKET/PREFIX, without the prefix."""
     return [name for name, _ in islice(_items(address, "name"), most)]
 
 
 def listed(address: str) -> dict[str, tuple[str, int]]:
-    """MD5 and size of all objects whose names begin as gs://BUCKET/PREFIX, by what follows that."""
+    """Return MD5 and size of all objects below gs://BUCKET/PREFIX, by name without the prefix."""
     found = _items(address, "name,size,md5Hash")
     return {name: (one.get("md5Hash", ""), int(one["size"])) for name, one in found}
 
 
 def metadata(address: str) -> dict[str, Mapping[str, str]]:
-    """Custom metadata of the same, in the same way."""
+    """Return the custom metadata of all objects below gs://BUCKET/PREFIX, by name without the prefix."""
     return {name: one.get("metadata", {}) for name, one in _items(address, "name,metadata")}
 
 
@@ -104,7 +108,7 @@ def _items(address: str, fields: str) -> Iterator[tuple[str, Mapping[str, Any]]]
 
 
 def _md5(file: Path) -> str:
-    """As Cloud Storage writes it: https://cloud.google.com/storage/docs/data-validation"""
+    """Return the MD5 as Cloud Storage writes it: https://cloud.google.com/storage/docs/data-validation."""
     with file.open("rb") as content:
         digest = hashlib.file_digest(content, lambda: hashlib.md5(usedforsecurity=False))
     return base64.b64encode(digest.digest()).decode()
@@ -123,7 +127,7 @@ def _host() -> str:
 
 
 def _ask(method: str, url: str, asked: str, **options: Any) -> bytes:
-    """What passes by itself is asked again: every request here may be done twice."""
+    """Send a request, and retry it on transient errors: every request here is safe to repeat."""
     try:
         session = _session()
     except Exception as error:
@@ -159,6 +163,6 @@ def _session() -> Any:
     import google.auth
     from google.auth.transport.requests import AuthorizedSession
 
-    logging.getLogger("google.auth._default").setLevel(logging.ERROR)  # what it warns of is in the error too
+    logging.getLogger("google.auth._default").setLevel(logging.ERROR)  # the error has the same warning
     credentials, _ = google.auth.default(scopes=[_SCOPE])
     return AuthorizedSession(credentials)

@@ -1,5 +1,6 @@
-"""OS Login: SSH keys that belong to a person instead of a machine. Where a project has it on, hosts pay no attention to
-keys in metadata, and Google says what one is called there. https://cloud.google.com/compute/docs/oslogin
+"""OS Login: SSH keys that belong to a user instead of a machine. https://cloud.google.com/compute/docs/oslogin.
+
+In a project with OS Login, hosts ignore keys in metadata, and Google assigns the user names.
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ _SCOPES = ("https://www.googleapis.com/auth/cloud-platform", "https://www.google
 
 
 def login(project: str, public_key: str) -> str:
-    """The name under which hosts of the project let this key in from now on; empty where it has OS Login off. What the
-    metadata of a single TPU VM says against its project is not asked for."""
+    """Register the key, and return the user name on hosts of the project; empty if the project has OS Login off.
+
+    The metadata of a single TPU VM, which may differ from its project's, is not checked.
+    """
     session = clients.session(_SCOPES)
     if not _is_on(session, project):
         return ""
@@ -43,7 +46,10 @@ def login(project: str, public_key: str) -> str:
 
 
 def _is_on(session: Any, project: str) -> bool:
-    """Who may not read the project's metadata goes on without OS Login: a host that wants it says so."""
+    """Return whether the project has OS Login on.
+
+    False if its metadata may not be read: a host that needs OS Login reports it.
+    """
     url = f"{address(*COMPUTE)}projects/{project}"
     try:
         found = ask_json(f"read the metadata of {project}", lambda: session.get(url, timeout=SECONDS))
@@ -55,7 +61,7 @@ def _is_on(session: Any, project: str) -> bool:
 
 
 def _account(session: Any) -> str:
-    """Whose credentials these are."""
+    """Return the account of the credentials."""
     known = os.environ.get(ACCOUNT) or getattr(session.credentials, "service_account_email", "")
     if known and known != "default":
         return str(known)

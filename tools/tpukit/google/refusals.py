@@ -1,6 +1,6 @@
-"""What Google's clients raise, as errors of tpukit: classed by what the caller does next.
+"""Translate errors of Google's clients to errors of tpukit, classed by what the caller does next.
 
-Reads numbers and words alone, so that it loads none of Google's packages.
+Reads only numbers and words, so that it loads none of Google's packages.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NO_ROOM = re.compile(
 )
 _QUOTA = re.compile(r"quota", re.IGNORECASE)
 _BUSY = re.compile(r"Too many operations|concurrent operations quota|Quota exceeded for quota metric", re.IGNORECASE)
-"""A limit on requests or operations at once: it passes by itself, unlike a quota of chips."""
+"""Limit on concurrent requests or operations: it passes by itself, unlike a quota of chips."""
 _TPU_PERMISSION = re.compile(r"\btpu\.\w+\.(\w+)")
 _UNDER_WAY = re.compile(r"incompatible operation|is currently|Please wait|try again", re.IGNORECASE)
 
@@ -40,8 +40,11 @@ def is_quota(message: str) -> bool:
 
 
 def is_failed_precondition(error: BaseException | None) -> bool:
-    """Whether Google refuses a request that is right at a moment that is not. Over REST both this and a request that is
-    wrong are a 400; the word beside the number tells them apart (https://cloud.google.com/apis/design/errors)."""
+    """Return whether Google refuses a valid request because of the current state.
+
+    Over REST, both this and an invalid request are a 400; the status word tells them apart
+    (https://cloud.google.com/apis/design/errors).
+    """
     response = getattr(error, "response", None)
     try:
         return bool(response.json()["error"]["status"] == "FAILED_PRECONDITION") if response is not None else False
@@ -50,7 +53,7 @@ def is_failed_precondition(error: BaseException | None) -> bool:
 
 
 def translated(error: Exception, asked: str) -> TpukitError:
-    """`error`: whatever a generated client, its sign-in or the connection below it raised."""
+    """Return the error of tpukit for an error of a generated client, its sign-in or its connection."""
     message = str(getattr(error, "message", "") or error) or type(error).__name__
     code = getattr(error, "code", None)
     status = int(code) if isinstance(code, int) else 0
@@ -67,7 +70,7 @@ def translated(error: Exception, asked: str) -> TpukitError:
 
 
 def _role_hint(text: str) -> str:
-    """Return which role to ask for where the refusal names a permission of the TPU API."""
+    """Return the role to request, if the refusal names a permission of the TPU API."""
     page = "deploy/README.md lists all roles"
     found = _TPU_PERMISSION.search(text)
     if found is None:
@@ -79,7 +82,7 @@ def _role_hint(text: str) -> str:
 def _of_status(status: int, text: str) -> TpukitError:
     if status == 404:
         return NotFound(text)
-    if status in (409, 412):  # somebody was quicker; a precondition does not hold
+    if status in (409, 412):  # conflicting write, or a failed precondition
         return Conflict(text)
     if status == 401:
         return Unauthenticated(text, hint=SIGN_IN)

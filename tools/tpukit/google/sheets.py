@@ -1,4 +1,4 @@
-"""A table in a Google Sheet, replaced as one. https://developers.google.com/workspace/sheets/api/reference/rest"""
+"""Table in a Google Sheet, replaced as one. https://developers.google.com/workspace/sheets/api/reference/rest."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ _SCOPES = ("https://www.googleapis.com/auth/spreadsheets",)
 
 
 def replace(sheet: str, tab: str, rows: Sequence[Sequence[str]]) -> int:
-    """Write rows into a tab of the spreadsheet with the id `sheet`, and blank what an earlier table left below and
-    beside them; how many cells there are now. Cells are text: nothing in them is read as a formula."""
+    """Write rows into a tab of the spreadsheet with the id `sheet`, and return the number of updated cells.
+
+    Blank the rest of an earlier table below and beside them. Cells are text: nothing in them is read as a formula.
+    """
     session = clients.session(_SCOPES)
     base = f"{address(*SHEETS)}spreadsheets/{quote(sheet, safe='')}"
     asked = f"write to the sheet {sheet}"
@@ -31,6 +33,6 @@ def replace(sheet: str, tab: str, rows: Sequence[Sequence[str]]) -> int:
     name = tab.replace("'", "''")
     data = [{"range": f"'{name}'!A1", "majorDimension": "ROWS", "values": filled}]
     body = {"valueInputOption": "RAW", "data": data}
-    # One request: whoever reads the sheet finds the old table or the new.
+    # One request, so that readers find the old table or the new one.
     done = ask_json(asked, lambda: session.post(f"{base}/values:batchUpdate", json=body, timeout=SECONDS))
     return int(done.get("totalUpdatedCells", 0))

@@ -1,8 +1,8 @@
 """TPU VMs and queued resources of one project, through google-cloud-tpu (Cloud TPU API v2).
 
-A call returns as soon as Google has accepted the request, before its operation is done. Deleting and updating have no
-precondition in this API, so each reads the object first, compares its id, and sends with the fence checked in between.
-An emulator is named by the variables that lead Google's Terraform provider there.
+A call returns as soon as Google has accepted the request, before its operation is done. Deletes and updates have no
+precondition in this API, so each reads the object first, compares its id, and checks the fence before it is sent. The
+variables of Google's Terraform provider select an emulator.
 https://cloud.google.com/tpu/docs/reference/rest
 """
 
@@ -21,14 +21,14 @@ from tpukit.google.clients import SECONDS, ask, sign_in
 ENDPOINT = "GOOGLE_TPU_V2_CUSTOM_ENDPOINT"
 SSH_KEYS = "ssh-keys"
 CLOCK_SECONDS = 300.0
-"""How far the clocks of Google and of this machine may be apart."""
+"""Largest difference between the clocks of Google and of this machine."""
 Change = Callable[[Mapping[str, str]], Mapping[str, str]]
-"""New metadata from the present one."""
+"""Function from the present metadata to the new metadata."""
 
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """A worker of a TPU VM, as others reach it."""
+    """Worker of a TPU VM, with its addresses."""
 
     internal: str
     external: str = ""
@@ -40,39 +40,39 @@ class Host:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A TPU VM, which the API calls a node."""
+    """TPU VM, which the API calls a node."""
 
     name: str
-    id: str  # another one for each that is made under the same name
-    state: str  # READY, CREATING, PREEMPTED and others; "" where Google did not say, which is not bad news
+    id: str  # unique: a recreated node has another one
+    state: str  # READY, CREATING, PREEMPTED and others; "" if unknown, which is not bad news
     health: str = ""
     accelerator: str = ""
     hosts: tuple[Host, ...] = ()
     queued: str = ""  # name of the queued resource that made it
     labels: Mapping[str, str] = field(default_factory=dict)
     metadata: Mapping[str, str] = field(default_factory=dict)
-    says: str = ""  # what Google says of its health
-    spot: bool = False  # it may be taken back; preemptible is the older word for it
+    says: str = ""  # Google's description of its health
+    spot: bool = False  # may be preempted; preemptible is the older word for spot
 
 
 @dataclass(frozen=True, slots=True)
 class Queued:
-    """A queued resource: a request for TPU VMs that waits until there are some."""
+    """Queued resource: a request for TPU VMs that waits until there are some."""
 
     name: str
     state: str  # CREATING ACCEPTED WAITING_FOR_RESOURCES PROVISIONING ACTIVE SUSPENDING SUSPENDED FAILED DELETING
-    by_service: bool = False  # Google brought it into this state, not a user
-    error: str = ""  # of one that FAILED
-    expired: bool = False  # it FAILED because it was not fulfilled in the time that it is valid for
-    labels: Mapping[str, str] = field(default_factory=dict)  # of the nodes that it asks for
+    by_service: bool = False  # Google changed the state, not a user
+    error: str = ""  # set if it FAILED
+    expired: bool = False  # FAILED because it was not fulfilled within its validity
+    labels: Mapping[str, str] = field(default_factory=dict)  # of the requested nodes
     nodes: tuple[str, ...] = ()  # their names
-    after: str = ""  # it may be fulfilled from then on, as people read it; empty: at any time
-    id: str = ""  # when it was created: the API has nothing else that tells two of the same name apart
+    after: str = ""  # earliest start, for people; empty: any time
+    id: str = ""  # creation time: the API has nothing else to tell apart two of the same name
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """TPU VMs of one shape to be made."""
+    """Request for TPU VMs of one shape."""
 
     name: str
     nodes: tuple[str, ...]
@@ -83,46 +83,45 @@ class Request:
     labels: Mapping[str, str] = field(default_factory=dict)
     metadata: Mapping[str, str] = field(default_factory=dict)
     external_ips: bool = True
-    valid_seconds: int = 0  # a queued request that is not fulfilled by then fails; 0: it waits for ever
+    valid_seconds: int = 0  # a queued request that is not fulfilled by then fails; 0: no limit
 
 
 class TpuVms(Protocol):
-    """What is asked of the Cloud TPU API. Errors are those of tpukit.core.errors."""
+    """Interface of the Cloud TPU API. Errors are those of tpukit.core.errors."""
 
     def nodes(self, zone: str) -> Sequence[Node]: ...
 
     def queued(self, zone: str) -> Sequence[Queued]: ...
 
     def request(self, zone: str, request: Request) -> None:
-        """Queue a request. Conflict where one of that name is there."""
+        """Queue a request. Raise Conflict if the name is taken."""
 
     def create(self, zone: str, request: Request) -> None:
         """Create TPU VMs at once, without a queue. NoCapacity comes later, as an error of the operation."""
 
     def delete_queued(self, zone: str, name: str, expected: str) -> None:
-        """Delete a queued resource with its nodes. NotFound where it is gone, Conflict where it has another id."""
+        """Delete a queued resource with its nodes. Raise NotFound if it is gone, Conflict if it has another id."""
 
     def delete_node(self, zone: str, name: str, expected: str) -> None:
-        """Delete a TPU VM. NotFound where it is gone, Conflict where it has another id."""
+        """Delete a TPU VM. Raise NotFound if it is gone, Conflict if it has another id."""
 
     def host_keys(self, zone: str, name: str) -> Sequence[Sequence[str]]:
-        """Public host keys of each worker, as the machines published them; empty before they did."""
+        """Return the public host keys of each worker; empty before the machines published them."""
 
     def set_metadata(self, zone: str, name: str, expected: str, change: Change) -> None:
-        """Replace the metadata of a TPU VM by what `change` makes of the present one. Conflict where it has another
-        id."""
+        """Replace the metadata of a TPU VM with the result of `change`. Raise Conflict if it has another id."""
 
     def login(self, public_key: str) -> str:
-        """Register the key with OS Login and return the caller's user name; empty where the project has it off."""
+        """Register the key with OS Login, and return the caller's user name; empty if the project has it off."""
 
 
 class Client:
-    """Safe from any thread."""
+    """Client of one project. Safe from any thread."""
 
     def __init__(self, project: str) -> None:
         try:
-            # Operations carry a message of this package, which google-cloud-tpu does not bring along: without it, an
-            # answer over REST cannot be read, and whatever was requested is made all the same.
+            # Operations carry a message of this package, which google-cloud-tpu does not depend on. Without it, a REST
+            # response cannot be read, although the request succeeds.
             from google.cloud import (
                 common,  # noqa: F401
                 tpu_v2,
@@ -180,7 +179,7 @@ class Client:
         found = ask(asked, lambda: self._client.get_queued_resource(name=full, timeout=SECONDS))
         queued = _queued(type(found).pb(found))
         _expect(asked, queued.id, expected)
-        # One that FAILED has no TPU VM, and the name of one that it asked for may be another user's.
+        # A FAILED one has no TPU VM, and a node name in it may now belong to another user.
         message = self._types.DeleteQueuedResourceRequest(name=full, force=queued.state != "FAILED")
         self._send(asked, self._client.delete_queued_resource, message)
 
@@ -216,7 +215,7 @@ class Client:
         metadata = dict(change(present))
         if metadata == present:
             return
-        # Nodes have no etag: what another user writes between the call above and this one is lost.
+        # Nodes have no etag: a write by another user between the call above and this one is lost.
         node = self._types.Node(name=found.name, metadata=metadata)
         message = self._types.UpdateNodeRequest(node=node, update_mask={"paths": ["metadata"]})
         self._send(asked, self._client.update_node, message)
@@ -225,14 +224,14 @@ class Client:
         return os_login.login(self._project, public_key)
 
     def _expected(self, asked: str, zone: str, name: str, expected: str) -> Any:
-        """Return a node that still has this id."""
+        """Return the node, if it still has this id."""
         full = f"{self._parent(zone)}/nodes/{name}"
         found = ask(asked, lambda: self._client.get_node(name=full, timeout=SECONDS))
         _expect(asked, str(found.id), expected)
         return found
 
     def _send(self, asked: str, method: Callable[..., Any], message: Any) -> None:
-        """Send a request that changes something, with the fence checked as the last thing before it."""
+        """Send a request that changes something, after a final check of the fence."""
         ask(asked, lambda: method(message, timeout=fence.deadline(SECONDS)))
 
     def _node(self, request: Request) -> Any:
@@ -249,7 +248,7 @@ class Client:
 
 
 def with_key(metadata: Mapping[str, str], line: str) -> Mapping[str, str]:
-    """Add a line to the SSH keys in the metadata of a TPU VM, beside those that are there."""
+    """Add a line to the SSH keys in the metadata of a TPU VM."""
     known = metadata.get(SSH_KEYS, "").splitlines()
     return metadata if line in known else {**metadata, SSH_KEYS: "\n".join([*known, line])}
 
@@ -260,7 +259,7 @@ def _expect(asked: str, found: str, expected: str) -> None:
 
 
 def _all(pages: Any) -> list[Any]:
-    """Messages themselves: their wrappers take many times as long to read."""
+    """Return the messages themselves: their wrappers take many times as long to read."""
     return [type(one).pb(one) for one in pages]
 
 
@@ -297,7 +296,7 @@ def _queued(queued: Any) -> Queued:
 
 
 def _after(queued: Any) -> str:
-    """tpukit asks for machines at once; people who make requests themselves may want them later."""
+    """Return the earliest start of a request; empty for none, as in all requests of tpukit."""
     policy = queued.queueing_policy
     if policy.HasField("valid_after_duration"):
         at = queued.create_time.seconds + policy.valid_after_duration.seconds
@@ -307,7 +306,7 @@ def _after(queued: Any) -> str:
 
 
 def _is_over(queued: Any) -> bool:
-    """Return whether the time for which a request was valid is over, as far as clocks agree."""
+    """Return whether the validity of a request is over, as far as clocks agree."""
     policy = queued.queueing_policy
     if not policy.HasField("valid_until_duration"):
         return False
@@ -322,7 +321,7 @@ def _names(spec: Any, queued: str) -> list[str]:
 
 
 def _enum(message: Any, name: str) -> str:
-    """The word; empty where Google did not say, or said one that this version of the package does not know."""
+    """Return the name of an enum value; empty if unset, or unknown to this version of the package."""
     number = getattr(message, name)
     value = message.DESCRIPTOR.fields_by_name[name].enum_type.values_by_number.get(number)
     return str(value.name) if value is not None and number else ""

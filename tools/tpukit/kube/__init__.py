@@ -1,7 +1,7 @@
 """Thin access to a Kubernetes cluster, with plain dicts both ways.
 
-Kubeconfig, signing in, paths and documents are our own over urllib3: the package `kubernetes` takes most of a
-second to import. What goes wrong is raised as one of tpukit.core.errors.
+Kubeconfig, sign-in, paths and documents are our own over urllib3, because the package `kubernetes` takes most of a
+second to import. Errors are those of tpukit.core.errors.
 
 `tpukit.kube.mirror` keeps a copy of all objects of a kind; `tpukit.kube.documents` names the fields that it needs.
 """

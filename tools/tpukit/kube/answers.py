@@ -1,4 +1,4 @@
-"""What the API server answers, read: refusals as errors of tpukit, streams as lines."""
+"""Read responses of the API server: refusals as errors of tpukit, streams as lines."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ if TYPE_CHECKING:
     from urllib3 import BaseHTTPResponse
 
 LINE_BYTES = 64 << 10
-"""A longer line of a log comes in pieces of this size: a progress bar may print for days without ending its line."""
+"""Largest piece of a log line. Longer lines are split: a progress bar may print for days without ending its line."""
 SIGN_IN = "sign in again: `gcloud auth login`, then `tpu cluster credentials`"
 _ASK_FOR_ROLE = "ask an administrator of the cluster for a role that allows it; `tpu team` makes members of a team"
 
 
 class Expired(Transient):
-    """What happened since that version, or the rest of that list, is no longer known: list again."""
+    """Error for a version or list page that the server no longer remembers: list again."""
 
 
 def error(status: int, content: bytes, asked: str, retry_after: str = "") -> TpukitError:
-    """What the API server's refusal means for whoever asked. `retry_after`: the header of that name."""
+    """Return the error for a refusal of the API server. `retry_after` is the header of that name."""
     details: object = None
     try:
         said = json.loads(content)
@@ -47,7 +47,7 @@ def error(status: int, content: bytes, asked: str, retry_after: str = "") -> Tpu
 
 
 def lines(answer: BaseHTTPResponse) -> Iterator[bytes]:
-    """Each line of a stream as it comes, however long."""
+    """Yield each line of a stream as it arrives, of any length."""
     parts: list[bytes] = []
     for chunk in answer.stream(decode_content=True):
         *ended, rest = chunk.split(b"\n")
@@ -62,7 +62,7 @@ def lines(answer: BaseHTTPResponse) -> Iterator[bytes]:
 
 
 def log_lines(answer: BaseHTTPResponse, *, timestamps: bool) -> Iterator[str]:
-    """Lines of a log. One that is longer than LINE_BYTES comes in pieces, each with the time of the line before it."""
+    """Yield the lines of a log. A line longer than LINE_BYTES comes in pieces, each with the time of the line."""
     rest = b""
     for chunk in answer.stream(decode_content=True):
         *ended, rest = (rest + chunk).split(b"\n")
@@ -94,6 +94,6 @@ def _pieces(line: bytes, timestamps: bool) -> Iterator[bytes]:
 
 
 def _stamp(line: bytes) -> bytes:
-    """The time before a line, with the blank after it."""
+    """Return the time before a line, with the blank after it."""
     end = line.find(b" ", 0, 40)
     return line[: end + 1]

@@ -1,4 +1,4 @@
-"""What is asked of a cluster."""
+"""Client of one Kubernetes cluster."""
 
 from __future__ import annotations
 
@@ -19,17 +19,20 @@ LONGEST_PAUSE = 10.0
 
 
 _METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-"""https://kubernetes.io/docs/reference/using-api/api-concepts/#metadata-only-fetches"""
+"""Media type of metadata alone.
+
+https://kubernetes.io/docs/reference/using-api/api-concepts/#metadata-only-fetches
+"""
 
 
 class Cluster:
-    """One cluster, as whoever the kubeconfig says.
+    """Client of one cluster, with the credentials of the kubeconfig.
 
-    Every call ends: `seconds` is how long the API server may be silent before that is Transient.
+    Every call has a timeout: after `seconds` of silence from the API server it raises Transient.
     """
 
     def __init__(self, kubeconfig: Path | None = None, context: str | None = None) -> None:
-        """By default what kubectl would use: $KUBECONFIG, ~/.kube/config, or the pod that this runs in."""
+        """Connect as kubectl does by default: with $KUBECONFIG, ~/.kube/config, or the pod that this runs in."""
         self._connection = Connection(kubeconfig, context)
         self._discovered: dict[tuple[str, str], Kind] = {}
 
@@ -41,7 +44,7 @@ class Cluster:
         return str(self.call("GET", "/version", seconds=seconds)["gitVersion"])
 
     def identity(self, *, seconds: float = ANSWER_SECONDS) -> str:
-        """The same for as long as the cluster is the same, whatever its address; empty for who may not see it."""
+        """Return an id of the cluster that does not depend on its address; empty if the caller may not read it."""
         try:
             return str(self.get("Namespace", "kube-system", seconds=seconds)["metadata"]["uid"])
         except Unauthenticated:
@@ -59,13 +62,13 @@ class Cluster:
         type: Any = None,  # noqa: A002
         seconds: float = ANSWER_SECONDS,
     ) -> Docs:
-        """All objects of a kind, of every namespace unless one is named; with `type`, only the fields that it names."""
+        """Return all objects of a kind, in every namespace by default; with `type`, only the fields that it names."""
         return self.source(kind, namespace, labels=labels, fields=fields, type=type).list(seconds)[0]
 
     def list_metadata(
         self, kind: str, namespace: str = "", *, labels: str = "", seconds: float = ANSWER_SECONDS
     ) -> Docs:
-        """Their metadata alone: a ConfigMap may hold a megabyte, and that is not asked for."""
+        """Return only their metadata: a ConfigMap may hold a megabyte."""
         return Source(self._connection, kind, namespace, labels=labels, accept=_METADATA_ONLY).list(seconds)[0]
 
     def source(
@@ -77,7 +80,7 @@ class Cluster:
         fields: str = "",
         type: Any = None,  # noqa: A002
     ) -> Source:
-        """The same objects, to be listed with their version and then followed."""
+        """Return the source of these objects, to list them with their version and then follow them."""
         return Source(self._connection, kind, namespace, labels=labels, fields=fields, schema=type)
 
     def get(self, kind: str, name: str, namespace: str = "", *, seconds: float = ANSWER_SECONDS) -> Doc:
@@ -86,7 +89,7 @@ class Cluster:
     def create(
         self, document: Mapping[str, Any], *, part: str = "", name: str = "", seconds: float = ANSWER_SECONDS
     ) -> Doc:
-        """A new object, or a `part` of the one called `name`: ("eviction" of a pod, "token" of a service account)."""
+        """Create an object, or a `part` of the one called `name`: "eviction" of a pod, "token" of a service account."""
         path = self._kind(document).path(namespace_of(document), name, part)
         return self.call("POST", path, body=document, seconds=seconds)
 
@@ -99,14 +102,14 @@ class Cluster:
         dry_run: bool = False,
         seconds: float = ANSWER_SECONDS,
     ) -> Doc:
-        """Server-side apply; as a dry run the cluster says all it would say, and changes nothing."""
+        """Apply on the server side. A dry run returns all errors and changes nothing."""
         query = {"fieldManager": manager, "force": str(force).lower(), **({"dryRun": "All"} if dry_run else {})}
         path = self._kind(document).path(namespace_of(document), document["metadata"]["name"])
         content = "application/apply-patch+yaml"
         return self.call("PATCH", path, query, body=document, content=content, seconds=seconds)
 
     def replace(self, document: Mapping[str, Any], *, seconds: float = ANSWER_SECONDS) -> Doc:
-        """An object that is there; with a resourceVersion only as it was then: else Conflict."""
+        """Replace an object. With a resourceVersion, raise Conflict if the object has changed since."""
         path = self._kind(document).path(namespace_of(document), document["metadata"]["name"])
         return self.call("PUT", path, body=document, seconds=seconds)
 
@@ -123,8 +126,11 @@ class Cluster:
         version: str = "",
         seconds: float = ANSWER_SECONDS,
     ) -> Doc:
-        """Change an object. With `uid` or `version`, raise Conflict where another object, or a later version, has the
-        name; both are for changes that are no list."""
+        """Change an object.
+
+        With `uid` or `version`, raise Conflict if another object or a later version has the name. Neither works with
+        a list as `change`.
+        """
         if expected := {**({"uid": uid} if uid else {}), **({"resourceVersion": version} if version else {})}:
             assert isinstance(change, Mapping), "a JSON patch carries its own tests"
             change = {**change, "metadata": {**(change.get("metadata") or {}), **expected}}
@@ -144,10 +150,9 @@ class Cluster:
         version: str = "",
         seconds: float = ANSWER_SECONDS,
     ) -> None:
-        """Ask for its removal; gone already is as good.
+        """Request the deletion of an object, and ignore one that is already gone.
 
-        With `uid`, only the very object and not one that has its name since; with `version`, only as it was then: else
-        Conflict.
+        With `uid`, raise Conflict if another object has the name by now; with `version`, if the object has changed.
         """
         options: Doc = {"propagationPolicy": "Foreground" if foreground else "Background"}
         if grace is not None:
@@ -174,9 +179,9 @@ class Cluster:
         limit_bytes: int | None = None,
         seconds: float = ANSWER_SECONDS,
     ) -> Iterator[str]:
-        """The lines that a pod printed, from the time `since` on (RFC 3339); `follow` goes on until it ends.
+        """Yield the lines that a pod printed, since the time `since` (RFC 3339). `follow` continues until it ends.
 
-        Transient where the stream was cut: there may be more. Very long lines come in pieces (answers.LINE_BYTES).
+        Raise Transient if the stream broke off: there may be more. Very long lines come in pieces (answers.LINE_BYTES).
         """
         query = {
             "follow": str(follow).lower(),
@@ -188,12 +193,12 @@ class Cluster:
             **({"limitBytes": str(limit_bytes)} if limit_bytes is not None else {}),
         }
         path = KINDS["Pod"].path(namespace, pod, "log")
-        # A pod that is followed may be silent for hours: the connection's keep-alive tells that from its loss.
+        # A followed pod may be silent for hours: keep-alive detects a lost connection.
         with self._connection.answer("GET", path, query, seconds=None if follow else seconds) as answer:
             yield from log_lines(answer, timestamps=timestamps)
 
     def execute(self, pod: str, namespace: str, container: str, command: Sequence[str], streams: Streams) -> int:
-        """Run a command in a container, with these files for its input and output: its exit code."""
+        """Run a command in a container with these files as input and output, and return its exit code."""
         path = KINDS["Pod"].path(namespace, pod, "exec")
         asked = executing.query(command, container, terminal=streams.terminal)
         with self._connection.web_socket(path, asked, executing.PROTOCOL) as socket:
@@ -209,10 +214,10 @@ class Cluster:
         trouble: Callable[[Transient, float], None] = lambda error, pause: time.sleep(pause),
         type: Any = None,  # noqa: A002
     ) -> Iterator[Change]:
-        """Every object of a kind as it is, then each that changes, for ever.
+        """Yield every object of a kind, then each change, without end.
 
-        What happened while the connection was away is made up for from a fresh list, so nothing is missed for good;
-        but several changes of one object may come as one. `trouble` is told what went wrong and how long to pause.
+        After a lost connection, changes come from a fresh list, so none is lost for good, but several changes of one
+        object may come as one. `trouble` gets the error and the pause before the retry.
         """
         source = self.source(kind, namespace, labels=labels, fields=fields, type=type)
         known: dict[str, Doc] = {}
@@ -247,7 +252,7 @@ class Cluster:
         content: str = "application/json",
         seconds: float = ANSWER_SECONDS,
     ) -> Doc:
-        """Any request of the API."""
+        """Send a request, and return the response document."""
         return self._connection.call(method, path, query, body=body, content=content, seconds=seconds)
 
     def _kind(self, document: Mapping[str, Any]) -> Kind:
@@ -267,7 +272,7 @@ class Cluster:
 
 
 def _differences(known: dict[str, Doc], objects: Docs) -> Iterator[Change]:
-    """What a fresh list says that was not known; `known` is brought up to it."""
+    """Yield the changes between `known` and a fresh list, and update `known`."""
     now = {thing["metadata"]["uid"]: thing for thing in objects}
     for uid in [uid for uid in known if uid not in now]:
         yield Change(known.pop(uid), gone=True)

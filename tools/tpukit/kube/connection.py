@@ -1,4 +1,4 @@
-"""Requests to one API server: signed in, with an end to every wait, and errors of tpukit alone."""
+"""Requests to one API server: signed in, with a timeout, and only with errors of tpukit."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 CONNECT_SECONDS = 5.0
 ANSWER_SECONDS = 20.0
 _STRANGER = ("CERTIFICATE_VERIFY_FAILED", "NO_CERTIFICATE_OR_CRL_FOUND", "PEM lib", "KEY_VALUES_MISMATCH")
-"""In errors of TLS that do not pass by themselves."""
+"""Words in TLS errors that do not pass by themselves."""
 
 
 class Connection:
@@ -50,7 +50,7 @@ class Connection:
         content: str = "application/json",
         seconds: float = ANSWER_SECONDS,
     ) -> Doc:
-        """Any request of the API, and the document that it answers with."""
+        """Send a request, and return the response document."""
         document: Doc = self.decoded(self.read(method, path, query, body=body, content=content, seconds=seconds))
         return document
 
@@ -90,9 +90,9 @@ class Connection:
         accept: str = "application/json",
         seconds: float | None = ANSWER_SECONDS,
     ) -> Iterator[BaseHTTPResponse]:
-        """Yield an answer that is still coming. `seconds`: the longest silence; None: as long as the connection lives.
+        """Yield a streaming response. `seconds` is the longest silence; None lasts as long as the connection.
 
-        Whatever is no read is sent only while the fence holds, and given up before the lease of the driver ends.
+        A request that writes is sent only while the fence holds, and given up before the lease of the driver ends.
         """
         import urllib3
 
@@ -103,9 +103,7 @@ class Connection:
         REQUESTS.add(method, path, query or {})
         try:
             total = None
-            if (
-                method != "GET"
-            ):  # after signing in and encoding: nothing that takes time comes between this and the send
+            if method != "GET":  # last, so that nothing slow comes between this and the send
                 total = seconds = fence.deadline(ANSWER_SECONDS if seconds is None else seconds)
             connect = CONNECT_SECONDS if seconds is None else min(CONNECT_SECONDS, seconds)
             with closing(
@@ -129,7 +127,7 @@ class Connection:
 
     @contextmanager
     def web_socket(self, path: str, query: Sequence[tuple[str, str]], protocol: str) -> Iterator[WebSocket]:
-        """A WebSocket to this path."""
+        """Yield a WebSocket to this path."""
         if proxy := transport.proxy_of(self._access):
             hint = f"add its host to NO_PROXY, or use kubectl; the proxy is {proxy}"
             raise Invalid(f"commands on hosts of {self.server} do not go through a proxy", hint=hint)
@@ -150,17 +148,17 @@ class Connection:
             socket.close()
 
     def _credentials(self) -> dict[str, str]:
-        """One at a time: a token that is about to end is renewed once, however many threads need it."""
+        """Return the sign-in headers, one thread at a time: a token that is about to expire is renewed only once."""
         try:
             with self._signing_in:
                 headers = self._signin.headers()
-                if self._signin.certificate != self._certificate:  # renewed: connections of before are not reused
+                if self._signin.certificate != self._certificate:  # renewed: do not reuse old connections
                     self._certificate = self._signin.certificate
                     self._pool = transport.pool(self._access, self._certificate)
                 return headers
         except TpukitError:
             raise
-        except Exception as error:  # a token file that is gone, a certificate that does not fit its key
+        except Exception as error:  # a missing token file, a certificate that does not fit its key
             raise Unauthenticated(f"signing in to {self.server} failed: {error}", hint=answers.SIGN_IN) from error
 
     def _unreachable(self, error: Exception) -> TpukitError:

@@ -1,7 +1,7 @@
-"""Objects with the fields that tpukit reads and no others: of a pod's ten thousand bytes about one thousand.
+"""Objects with only the fields that tpukit reads: of a pod's ten thousand bytes about one thousand.
 
-They are plain dicts. With one of these as `type` of a list, a watch or a mirror, fields that it does not name are left
-out: whoever reads another one names it there first. Objects that are to be sent back are read without a type.
+They are plain dicts. With one of these as `type`, a list, a watch or a mirror leaves out fields that it does not name,
+so add a field here before you read it. Read objects that are sent back without a type.
 """
 
 from __future__ import annotations
@@ -19,6 +19,6 @@ SLIM: dict[str, Any] = {
     "Node": NodeDoc,
     "Event": EventDoc,
 }
-"""By kind."""
+"""Types by kind."""
 
 __all__ = ["SLIM", "EventDoc", "JobDoc", "JobSetDoc", "NodeDoc", "PodDoc", "WorkloadDoc"]

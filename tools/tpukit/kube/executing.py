@@ -1,7 +1,7 @@
-"""A command in a container, over the API server's `exec`: an argument list, and no shell between us and it.
+"""Command in a container, over the API server's `exec`: an argument list, without a shell in between.
 
-Messages hold a channel and its data: 0 in, 1 out, 2 err, 3 how it ended, 4 the size of the terminal, 255 the end of a
-channel (https://kubernetes.io/docs/reference/using-api/websockets, v5.channel.k8s.io).
+Messages hold a channel and its data: 0 in, 1 out, 2 err, 3 exit status, 4 size of the terminal, 255 end of a channel
+(https://kubernetes.io/docs/reference/using-api/websockets, v5.channel.k8s.io).
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ class Streams:
     stdin: int = 0
     stdout: int = 1
     stderr: int = 2
-    terminal: bool = False  # stdin and stdout are one, and the command gets one too
+    terminal: bool = False  # stdin and stdout are a terminal, and the command gets one too
 
 
 def query(command: Sequence[str], container: str, *, terminal: bool) -> list[tuple[str, str]]:
-    """What the path of an `exec` is asked with."""
+    """Return the query of an `exec` path."""
     flags = {"stdin": True, "stdout": True, "stderr": not terminal, "tty": terminal}
     return [
         *(("command", word) for word in command),
@@ -46,7 +46,7 @@ def query(command: Sequence[str], container: str, *, terminal: bool) -> list[tup
 
 
 def relay(socket: WebSocket, streams: Streams) -> int:
-    """Carry bytes both ways until the command has ended: its exit code."""
+    """Copy bytes both ways until the command ends, and return its exit code."""
     poll = select.poll()
     poll.register(socket, select.POLLIN)
     poll.register(streams.stdin, select.POLLIN | select.POLLHUP)
@@ -76,7 +76,7 @@ def _write(streams: Streams, message: bytes) -> None:
 
 
 def _code(content: bytes) -> int:
-    """The exit code in a Status of Kubernetes."""
+    """Return the exit code from a Kubernetes Status."""
     status: dict[str, Any] = json.loads(content)
     if status.get("status") == "Success":
         return 0
@@ -89,7 +89,7 @@ def _code(content: bytes) -> int:
 
 @contextmanager
 def _raw(socket: WebSocket, streams: Streams) -> Iterator[None]:
-    """Hand over every key, Ctrl-C too, and the size of the terminal as it changes."""
+    """Forward every key, including Ctrl-C, and changes of the terminal size."""
     if not streams.terminal:
         yield
         return

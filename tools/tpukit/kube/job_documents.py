@@ -1,4 +1,4 @@
-"""As kube/documents.py: Pods, Jobs and JobSets."""
+"""Types for kube/documents.py: Pods, Jobs and JobSets."""
 
 from __future__ import annotations
 

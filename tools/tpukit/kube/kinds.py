@@ -1,4 +1,4 @@
-"""Kinds of objects, the paths at which the API has them, and documents on their way there. Pure."""
+"""Kinds of objects, their API paths, and the encoding of documents. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Docs = list[Doc]
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of object, by the names that its path has."""
+    """Kind of object, by the names in its path."""
 
     api_version: str
     plural: str
@@ -61,12 +61,12 @@ KINDS = {
     "Workload": Kind("kueue.x-k8s.io/v1beta2", "workloads"),
     "WorkloadPriorityClass": Kind("kueue.x-k8s.io/v1beta2", "workloadpriorityclasses", namespaced=False),
 }
-"""Kinds that tpukit names. Others are looked up in the cluster when a document of theirs is sent."""
+"""Kinds that tpukit names. Others are looked up in the cluster when a document of that kind is sent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One object as it is now. `gone`: as it was when it was last seen."""
+    """Current state of one object. With `gone`, the last known state of a deleted one."""
 
     object: Doc
     gone: bool = False
@@ -88,10 +88,10 @@ def namespace_of(document: Mapping[str, Any]) -> str:
 
 
 def encode(document: object) -> bytes:
-    """JSON that YAML reads as the same: server-side apply takes YAML alone.
+    """Return JSON that YAML reads as the same: server-side apply takes only YAML.
 
-    JSON may write a character beyond 65535 as two escapes, which YAML does not know, or leave all as they are: some of
-    those are ends of lines to YAML.
+    JSON may write a character beyond 65535 as two escapes, which YAML does not know, or leave characters unescaped, of
+    which some end a line in YAML.
     """
     text = json.dumps(document, ensure_ascii=False)
     return re.sub("[\x7f-\uffff]", lambda character: f"\\u{ord(character[0]):04x}", text).encode()

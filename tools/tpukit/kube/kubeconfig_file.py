@@ -1,8 +1,8 @@
-"""The kubeconfig: its contexts, and how to reach and sign in to the cluster of one of them.
+"""Kubeconfig: its contexts, and how to reach and sign in to the cluster of one of them.
 
-Files are merged as kubectl merges them: the first that names a context, cluster or user wins, and paths are relative
-to the file that they are in. https://kubernetes.io/docs/concepts/configuration/organize-cluster-access-kubeconfig/
-Errors name the file that is wrong and what to do. They never quote what the file holds: that may be a secret.
+Files are merged as kubectl merges them: the first file that names a context, cluster or user wins, and paths are
+relative to their file. https://kubernetes.io/docs/concepts/configuration/organize-cluster-access-kubeconfig/
+Errors name the wrong file and the fix. They never quote the contents, which may be secret.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LISTS = ("contexts", "clusters", "users")
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """A name of the kubeconfig, and the address that it leads to; empty where its cluster is not described."""
+    """Context name and the address of its cluster; empty if the cluster is not described."""
 
     name: str
     server: str
@@ -34,33 +34,33 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """An API server, and what the kubeconfig says about signing in to it."""
+    """API server, and its sign-in settings from the kubeconfig."""
 
     server: str
-    files: str = ""  # where it is from, for messages
-    folder: Path = Path()  # relative paths of the user start here
+    files: str = ""  # source, for messages
+    folder: Path = Path()  # base of the user's relative paths
     authority: str = field(default="", repr=False)  # PEM; empty: the authorities that this machine trusts
     verify: bool = True
-    server_name: str = ""  # in its certificate, where that is not its address
+    server_name: str = ""  # in its certificate, if different from its address
     proxy: str = ""
     user: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    cluster: Mapping[str, Any] = field(default_factory=dict, repr=False)  # as written, for plugins that want it
+    cluster: Mapping[str, Any] = field(default_factory=dict, repr=False)  # as written, for plugins that need it
 
 
 @dataclass(frozen=True, slots=True)
 class _Merged:
-    """Entries by list and name, each with the folder of the file that it is in."""
+    """Entries by list and name, each with the folder of its file."""
 
     current: str
     entries: Mapping[str, Mapping[str, tuple[Mapping[str, Any], Path]]]
 
 
 class _Shape(Exception):
-    """The kubeconfig lacks a part. The text says which."""
+    """Error for a kubeconfig without a required part, which the text names."""
 
 
 def current_context() -> str:
-    """Name of the context that the settings name, or else that kubectl would use; empty in a pod, which needs none."""
+    """Return the context of the settings, or else of kubectl; empty in a pod, which needs none."""
     if _in_cluster():
         return ""
     files = _files(None)
@@ -69,7 +69,7 @@ def current_context() -> str:
 
 
 def contexts(kubeconfig: Path | None = None) -> list[Context]:
-    """All contexts, in the order of the kubeconfig, without a connection or signing in."""
+    """Return all contexts in the order of the kubeconfig, without connecting or signing in."""
     if kubeconfig is None and _in_cluster():
         return []
     files = _files(kubeconfig)
@@ -83,7 +83,7 @@ def contexts(kubeconfig: Path | None = None) -> list[Context]:
 
 
 def load(kubeconfig: Path | None, context: str | None) -> Access:
-    """By default as kubectl: $KUBECONFIG, ~/.kube/config, or the pod that this runs in."""
+    """Return access to a cluster, by default as kubectl: $KUBECONFIG, ~/.kube/config, or the pod that this runs in."""
     if kubeconfig is None and _in_cluster():
         return _of_pod()
     files = _files(kubeconfig)
@@ -114,7 +114,7 @@ def load(kubeconfig: Path | None, context: str | None) -> Access:
 
 
 def content(entry: Mapping[str, Any], name: str, folder: Path) -> str:
-    """A certificate or key of an entry: `NAME-data` in base64, or the file `NAME`; empty where there is neither."""
+    """Return a certificate or key of an entry, `NAME-data` in base64 or the file `NAME`; empty if it has neither."""
     if data := entry.get(f"{name}-data"):
         return base64.b64decode(str(data), validate=True).decode()
     return (folder / str(entry[name])).read_text() if entry.get(name) else ""
@@ -122,7 +122,7 @@ def content(entry: Mapping[str, Any], name: str, folder: Path) -> str:
 
 @contextmanager
 def explained(files: str) -> Iterator[None]:
-    """Raise whatever Python raises for a document of another shape as an error about the kubeconfig."""
+    """Raise any error of an unexpected document shape as an error about the kubeconfig."""
     try:
         yield
     except Exception as error:
@@ -201,7 +201,7 @@ def _server(entry: Mapping[str, Any]) -> str:
 
 
 def _chosen(merged: _Merged, files: str, context: str | None) -> str:
-    """The name of a context that is there."""
+    """Return the name of an existing context."""
     names = list(merged.entries["contexts"])
     name = context or merged.current
     choices = f"it has {', '.join(names[:5])}" + (", …" if len(names) > 5 else "") if names else "it has none"
@@ -221,7 +221,7 @@ def _settings_file() -> Path:
 
 
 def _preferred() -> str | None:
-    """The context that the person's settings name: their bucket, image and accounts belong to that cluster."""
+    """Return the context of the user's settings: their bucket, image and accounts belong to that cluster."""
     from tpukit.jobs.spec import settings
 
     return settings.load().context

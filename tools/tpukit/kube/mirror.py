@@ -1,5 +1,6 @@
-"""A copy of all objects of a kind in a namespace that keeps itself up to date: whoever decides by them asks no server,
-however often, and is not held up by one that does not answer.
+"""Self-updating copy of all objects of a kind in a namespace.
+
+Readers send no request, however often they read, and do not block on a server that does not respond.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ _MOST_RETRY_AFTER = 60.0
 
 
 class Mirror:
-    """Lists, then follows what happens, in a thread of its own; what breaks is listed again after a pause.
+    """Mirror of one kind. It lists, then follows changes in its own thread, and lists again after an error and a pause.
 
-    Objects have the fields of kube/documents.py, and are shared by all who ask: nobody changes them.
+    Objects have the fields of kube/documents.py and are shared by all readers: do not modify them.
     """
 
     def __init__(
@@ -47,7 +48,7 @@ class Mirror:
         silence: float = SILENCE_SECONDS,
         longest_pause: float = LONGEST_PAUSE,
     ) -> None:
-        """`wake` is called, in the mirror's thread, after objects or error have changed: a hint, never a promise."""
+        """Start the mirror. `wake` is called in its thread after objects or error changed: a hint, no guarantee."""
         schema = type or SLIM.get(kind)
         self._source = cluster.source(kind, namespace, labels=labels, fields=fields, type=schema)
         self._wake, self._now = wake, now
@@ -66,22 +67,22 @@ class Mirror:
         self._thread.start()
 
     def objects(self) -> tuple[Doc, ...]:
-        """All as they were last known, also while there is trouble: see `fresh` and `error`."""
+        """Return all objects as last known, even during an error: see `fresh` and `error`."""
         with self._changed:
             if self._snapshot is None:
                 self._snapshot = tuple(self._objects.values())
             return self._snapshot
 
     def fresh(self) -> float:
-        """When the objects were last known to be up to date, as `Clock.elapsed` counts; 0 before the first list."""
+        """Return when the objects were last up to date, in `Clock.elapsed` time; 0 before the first list."""
         return self._fresh
 
     def error(self) -> TpukitError | None:
-        """What keeps it from being up to date; None while it is connected."""
+        """Return the error that prevents updates; None while connected."""
         return self._error
 
     def wait_synced(self, seconds: float) -> bool:
-        """Until there was a first list; ends early with what waiting does not mend, such as a missing role."""
+        """Wait for the first list. Return early on an error that waiting does not fix, such as a missing role."""
 
         def settled() -> bool:
             hopeless = self._error is not None and not isinstance(self._error, Transient)
@@ -92,18 +93,18 @@ class Mirror:
             return self._synced
 
     def wait_tried(self, seconds: float) -> bool:
-        """Until the first list came, or failed for whatever reason: for those who will ask again."""
+        """Wait until the first list came or failed for any reason, for callers that retry."""
         with self._changed:
             self._changed.wait_for(lambda: self._synced or self._error or self._closed.is_set(), seconds)
             return self._synced
 
     def close(self) -> None:
-        """It follows no longer. Its thread ends by itself, at the latest with the request that is under way."""
+        """Stop following. The thread ends by itself, at the latest after its current request."""
         self._closed.set()
         with self._changed:
             self._changed.notify_all()
             if self._stream is not None:
-                with suppress(Exception):  # it ended in the same moment
+                with suppress(Exception):  # it may end at the same moment
                     self._stream.shutdown()
 
     def _run(self) -> None:
@@ -115,7 +116,7 @@ class Mirror:
                 self._version = ""
             except TpukitError as trouble:
                 error = trouble
-            except Exception as trouble:  # a mirror that ended in silence would be taken for the cluster
+            except Exception as trouble:  # a mirror that ended silently would look current
                 error = Transient(f"reading the cluster failed: {type(trouble).__name__}: {trouble}")
             if self._closed.is_set():
                 return
@@ -127,7 +128,7 @@ class Mirror:
             self._closed.wait(max(asked, self._pause * random.uniform(0.5, 1.0)))  # noqa: S311
 
     def _follow(self) -> None:
-        """Returns where the server ended the stream in good order: it goes on from the same version."""
+        """Follow the stream until the server ends it in good order; the next call continues from the same version."""
         if not self._version:
             began = self._now()
             objects, self._version = self._source.list(each=self._known)
@@ -147,7 +148,7 @@ class Mirror:
             raise Transient("the mirror was closed")
 
     def _replace(self, objects: Docs, began: float) -> None:
-        """All at once: nobody sees half a list."""
+        """Replace all objects at once, so that no reader sees half a list."""
         with self._changed:
             self._objects, self._snapshot = {thing["metadata"]["uid"]: thing for thing in objects}, None
             self._fresh, self._synced = began, True
@@ -155,7 +156,7 @@ class Mirror:
         self._hint()
 
     def _known(self, thing: Doc) -> Doc:
-        """The object that is there already, where it has not changed: a list does not take its memory twice."""
+        """Return the known object if it has not changed, so that a list does not take its memory twice."""
         before = self._objects.get(thing["metadata"]["uid"])
         if before and before["metadata"]["resourceVersion"] == thing["metadata"]["resourceVersion"]:
             return before
@@ -175,7 +176,7 @@ class Mirror:
         self._hint()
 
     def _hint(self) -> None:
-        with suppress(Exception):  # the trouble of whoever is woken is not the cluster's
+        with suppress(Exception):  # an error in `wake` is not the cluster's
             self._wake()
 
     def _note(self, error: TpukitError | None) -> None:

@@ -1,4 +1,4 @@
-"""As kube/documents.py: Workloads, and the Nodes and Events that say why something waits."""
+"""Types for kube/documents.py: Workloads, and the Nodes and Events that explain why something waits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How often this process asked API servers, by what it asked for: one that asks more with every job is noticed.
+"""Count requests to API servers by verb and resource, to detect requests that grow with the number of jobs.
 
 Verbs and resources are those of Kubernetes' own metrics, so that both can be compared:
 https://kubernetes.io/docs/reference/access-authn-authz/authorization/#determine-the-request-verb
@@ -14,7 +14,7 @@ _WRITES = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delet
 
 
 class Requests:
-    """Safe from any thread."""
+    """Counter of requests. Safe from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -26,17 +26,17 @@ class Requests:
             self._counts[asked] += 1
 
     def counts(self) -> dict[tuple[str, str], int]:
-        """By verb and resource."""
+        """Return the counts by verb and resource."""
         with self._lock:
             return dict(self._counts)
 
 
 REQUESTS = Requests()
-"""Of this process, to all clusters; those that were never answered are among them."""
+"""Requests of this process to all clusters, including those without a response."""
 
 
 def described(method: str, path: str, query: Mapping[str, str]) -> tuple[str, str]:
-    """Verb and resource of a request. A part of an object is written behind its resource: `pods/log`."""
+    """Return verb and resource of a request. A part of an object follows its resource: `pods/log`."""
     words = path.strip("/").split("/")
     words = words[2:] if words[0] == "api" else words[3:] if words[0] == "apis" else []
     if not words:

@@ -1,4 +1,4 @@
-"""Parts that many objects have alike, held once: the pods of a JobSet differ in little more than their names."""
+"""Store equal parts of many objects once: the pods of a JobSet differ in little more than their names."""
 
 from __future__ import annotations
 
@@ -11,13 +11,16 @@ _MOST = 50_000
 
 
 class Sharing:
-    """Objects that went through it share their parts: nobody changes them."""
+    """Sharing of equal parts between objects. Do not modify objects that went through it."""
 
     def __init__(self) -> None:
         self._parts: dict[Any, Any] = {}
 
     def __call__(self, thing: Doc) -> Doc:
-        """The same object. Two thirds of the memory of a slim pod are labels, owners and conditions."""
+        """Return the same object with shared parts.
+
+        Two thirds of a slim pod's memory are labels, owners and conditions.
+        """
         if len(self._parts) > _MOST:
             self._parts.clear()
         share = self._parts.setdefault
@@ -26,6 +29,6 @@ class Sharing:
             metadata["labels"] = {share(key, key): share(value, value) for key, value in labels.items()}
         for holder, key in ((metadata, "ownerReferences"), (status, "conditions")):
             if parts := holder.get(key):
-                with suppress(TypeError):  # one that does not fit its type may hold anything
+                with suppress(TypeError):  # parts that do not fit their type may hold anything
                     holder[key] = [share(tuple(one.items()), one) for one in parts]
         return thing

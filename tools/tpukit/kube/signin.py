@@ -1,4 +1,4 @@
-"""Credentials of a kubeconfig's user: a token, a file with one, a certificate, or a program (`gke-gcloud-auth-plugin`).
+"""Credentials of a kubeconfig's user: a token, a token file, a certificate, or a program (`gke-gcloud-auth-plugin`).
 
 https://kubernetes.io/docs/reference/access-authn-authz/authentication/#client-go-credential-plugins
 """
@@ -20,12 +20,12 @@ from tpukit.kube.kubeconfig_file import Access, content
 
 PLUGIN_SECONDS = 30.0
 _EARLY = timedelta(minutes=5)
-"""A token is renewed this long before it ends: clocks differ."""
+"""Time before expiry at which a token is renewed: clocks differ."""
 _GKE_PLUGIN = "gke-gcloud-auth-plugin"
 
 
 class Credentials:
-    """Signs in when it is made, and again before what it got expires. One thread at a time."""
+    """Credentials that sign in at creation, and again before they expire. One thread at a time."""
 
     def __init__(self, access: Access) -> None:
         self._access, self._user = access, access.user
@@ -38,13 +38,13 @@ class Credentials:
             self._ask_plugin()
 
     def headers(self) -> dict[str, str]:
-        """The header that signs a request; none where a certificate does."""
+        """Return the header that signs a request; empty if a certificate does."""
         if self._asks_plugin and self._until and self._until - _EARLY <= datetime.now(UTC):
             try:
                 self._ask_plugin()
             except TpukitError:
                 if self._until <= datetime.now(UTC):
-                    raise  # else the token still holds
+                    raise  # otherwise the token is still valid
         value = self._authorization()
         return {"authorization": value} if value else {}
 
@@ -53,7 +53,7 @@ class Credentials:
         return "exec" in self._user and not self._user.get("token") and not self._user.get("tokenFile")
 
     def _authorization(self) -> str:
-        if file := self._user.get("tokenFile"):  # renewed by whoever writes it, as the kubelet does in pods
+        if file := self._user.get("tokenFile"):  # renewed by its writer, as the kubelet does in pods
             return f"Bearer {(self._access.folder / str(file)).read_text().strip()}"
         if token := self._user.get("token") or self._token or _oidc_token(self._user):
             return f"Bearer {token}"
@@ -71,7 +71,7 @@ class Credentials:
 
 
 def credential(plugin: Mapping[str, Any], access: Access) -> dict[str, Any]:
-    """The status of the ExecCredential that the plugin prints: a token, or a certificate with its key."""
+    """Return the status of the ExecCredential that the plugin prints: a token, or a certificate with its key."""
     command, version = str(plugin["command"]), str(plugin["apiVersion"])
     asked: dict[str, Any] = {"apiVersion": version, "kind": "ExecCredential", "spec": {"interactive": False}}
     if plugin.get("provideClusterInfo"):
@@ -93,7 +93,7 @@ def credential(plugin: Mapping[str, Any], access: Access) -> dict[str, Any]:
         raise Transient(message, hint=SIGN_IN) from error
     except OSError as error:
         message = f"{command}, which signs in to the cluster, cannot be started: {error.strerror or error}"
-        # Not NotFound: to whoever deletes an object, that says that the object is gone.
+        # Not NotFound: a caller that deletes an object would take that as success.
         raise Unauthenticated(message, hint=_install_hint(plugin) or _install(command)) from error
     if ran.returncode:
         said = ran.stderr.decode(errors="replace").strip()[-500:] or "it did not say why"
@@ -118,7 +118,7 @@ def _status(printed: bytes, name: str, version: str) -> dict[str, Any]:
 
 
 def _oidc_token(user: Mapping[str, Any]) -> str:
-    """The token that an OpenID Connect provider gave; `kubectl` renews it."""
+    """Return the token of an OpenID Connect provider; `kubectl` renews it."""
     provider = user.get("auth-provider") or {}
     return str((provider.get("config") or {}).get("id-token") or "") if provider.get("name") == "oidc" else ""
 
@@ -129,7 +129,7 @@ def _moment(text: str) -> datetime:
 
 
 def _install_hint(plugin: Mapping[str, Any]) -> str:
-    """What the kubeconfig itself says about getting the plugin; several lines, of which the first says it."""
+    """Return the first line of the kubeconfig's own instructions to install the plugin."""
     return str(plugin.get("installHint") or "").strip().partition("\n")[0]
 
 

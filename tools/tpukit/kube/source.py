@@ -1,7 +1,7 @@
-"""All objects of a kind that a selection takes: their list, in pages, and the stream of what happens to them.
+"""List all objects of a selection in pages, and stream their changes.
 
-A schema is a TypedDict (kube/documents.py): what it does not name is never made into an object of Python, so that the
-pods of a thousand hosts take little memory. A document that does not fit its schema is taken as it is.
+A schema is a TypedDict (kube/documents.py). Fields that it does not name never become Python objects, so that the pods
+of a thousand hosts take little memory. A document that does not fit its schema is used as it is.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 PAGE_OBJECTS = 500
 WATCH_SECONDS = 300
 SILENCE_SECONDS = 90.0
-"""An API server sends a bookmark about once a minute: one that says nothing for longer hangs."""
+"""Longest silence: an API server sends a bookmark about once a minute, so a longer silence means that it hangs."""
 _TRIES_IN_PAGES = 3
 
 
@@ -49,14 +49,14 @@ class Source:
     def list(
         self, seconds: float = ANSWER_SECONDS, each: Callable[[Doc], Doc] = lambda thing: thing
     ) -> tuple[Docs, str]:
-        """All objects as they were at one moment, and the version of that moment.
+        """Return all objects at one version, and that version.
 
-        `each` is given every object as its page comes, and says what is put into the list instead.
+        `each` gets every object as its page comes, and returns the object to list instead.
         """
         for _ in range(_TRIES_IN_PAGES):
             try:
                 return self._pages(PAGE_OBJECTS, seconds, each)
-            except Expired:  # the list took longer than the server remembers its moment
+            except Expired:  # the list took longer than the server remembers its version
                 continue
         return self._pages(0, seconds, each)
 
@@ -67,7 +67,7 @@ class Source:
         silence: float = SILENCE_SECONDS,
         opened: Callable[[BaseHTTPResponse], None] = lambda answer: None,
     ) -> Iterator[Iterator[tuple[str, Doc]]]:
-        """What happened after that version, and what happens: (ADDED, MODIFIED, DELETED or BOOKMARK; the object)."""
+        """Yield the events after a version: (ADDED, MODIFIED, DELETED or BOOKMARK; the object)."""
         asked = {
             "watch": "true",
             "resourceVersion": version,
@@ -86,7 +86,7 @@ class Source:
             query = {**self._query, **asked}
             content = self._connection.read("GET", self._path, query, accept=self._accept, seconds=seconds)
             items, metadata = self._page(content)
-            # Objects in a list do not say what they are.
+            # Objects in a list do not have their kind.
             objects += [each(item if "kind" in item else {**self._named, **item}) for item in items]
             version, token = version or str(metadata["resourceVersion"]), metadata.get("continue") or ""
             if not token:
@@ -120,12 +120,12 @@ class Source:
                 yield happened.type, self._connection.decoded(bytes(happened.object))
 
 
-# msgspec finds out what a type is made of here, and crashes if another thread does so meanwhile with a part of it.
+# msgspec describes a type here, and crashes if another thread describes a part of it at the same time.
 _describing = threading.Lock()
 
 
 def _decoders(schema: Any) -> tuple[Any, Any, Any]:
-    """Of a page of a list, of an event, and of one object."""
+    """Return the decoders of a list page, of an event, and of one object."""
     with _describing:
         return _make_decoders(schema)
 

@@ -1,4 +1,4 @@
-"""Several reads of one command at the same time: a command waits for the slowest instead of for their sum."""
+"""Run several reads of one command at the same time: it waits for the slowest instead of their sum."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def together(*reads: Callable[[], Any]) -> list[Any]:
-    """Return what each read returns, in their order. The error of the first that failed is raised."""
+    """Return the result of each read, in order. Raise the error of the first that failed."""
     results: list[Any] = [None] * len(reads)
     errors: list[BaseException | None] = [None] * len(reads)
 

@@ -1,4 +1,4 @@
-"""The pool of connections to one API server: TLS, proxies and keep-alive."""
+"""Connections to one API server: TLS, proxies and keep-alive."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ _CONNECTIONS = 16
 
 
 def pool(access: Access, certificate: tuple[str, ...]) -> PoolManager:
-    """`certificate`: that of the user and its key, in PEM; both empty where something else signs in."""
+    """Return a connection pool.
+
+    `certificate` is the user's certificate and its key, in PEM; both empty if something else signs in.
+    """
     try:
         import urllib3
     except ImportError as error:
@@ -31,7 +34,7 @@ def pool(access: Access, certificate: tuple[str, ...]) -> PoolManager:
     options: dict[str, Any] = {"maxsize": _CONNECTIONS, "socket_options": keep_alive()}
     if access.server.startswith("https:"):
         options |= {"ssl_context": tls(access, certificate), "cert_reqs": "CERT_REQUIRED"}
-        if not access.verify:  # whoever wrote so into the kubeconfig knows; a warning with each call tells nobody
+        if not access.verify:  # the kubeconfig asks for it, and a warning for each call helps no user
             options |= {"cert_reqs": "CERT_NONE", "assert_hostname": False}
             urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
         if access.server_name:
@@ -42,7 +45,7 @@ def pool(access: Access, certificate: tuple[str, ...]) -> PoolManager:
 
 
 def tls(access: Access, certificate: tuple[str, ...]) -> ssl.SSLContext:
-    """Python reads certificates of a client from files alone: those are removed as soon as they were read."""
+    """Return the TLS context. Python reads client certificates only from files, which are removed after reading."""
     made = ssl.create_default_context(cadata=access.authority) if access.authority else ssl.create_default_context()
     if not access.verify:
         made.check_hostname, made.verify_mode = False, ssl.CERT_NONE
@@ -58,7 +61,7 @@ def tls(access: Access, certificate: tuple[str, ...]) -> ssl.SSLContext:
 
 
 def connected(access: Access, certificate: tuple[str, ...], seconds: float) -> tuple[socket.socket, str]:
-    """A connection of its own to the server, and the name that a request over it has for its host."""
+    """Return a separate connection to the server, and the Host value for requests over it."""
     url = urlsplit(access.server)
     host, port = url.hostname or "", url.port or (443 if url.scheme == "https" else 80)
     made = socket.create_connection((host, port), seconds)
@@ -75,7 +78,7 @@ def connected(access: Access, certificate: tuple[str, ...], seconds: float) -> t
 
 
 def proxy_of(access: Access) -> str:
-    """The proxy that leads to the server, from the kubeconfig or the environment; none leads back to this machine."""
+    """Return the proxy to the server, from the kubeconfig or the environment; empty for this machine."""
     host = urlsplit(access.server).hostname or ""
     if host in _THIS_MACHINE:
         return ""
@@ -89,7 +92,10 @@ def proxy_of(access: Access) -> str:
 
 
 def keep_alive() -> list[tuple[int, int, int]]:
-    """A stream without a word for hours is told from a connection that is lost: that ends after about a minute."""
+    """Return socket options that detect a lost connection after about a minute.
+
+    A healthy stream may be silent for hours.
+    """
     options = [(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1), (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
     for name, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3)):
         if hasattr(socket, name):

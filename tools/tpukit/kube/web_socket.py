@@ -1,4 +1,4 @@
-"""The client's side of a WebSocket (RFC 6455), as far as the API server's `exec` needs one. For one thread."""
+"""Client side of a WebSocket (RFC 6455), as far as the API server's `exec` needs it. For one thread."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MASKED = 128
 
 
 class Refused(Exception):
-    """The server answered without opening a WebSocket."""
+    """Response of a server that did not open a WebSocket."""
 
     def __init__(self, status: int, content: bytes) -> None:
         super().__init__(status)
@@ -27,7 +27,7 @@ class Refused(Exception):
 
 class WebSocket:
     def __init__(self, connection: socket.socket, host: str, path: str, headers: Mapping[str, str]) -> None:
-        """Shake hands over `connection`, which is ended with `close`. Raises Refused, with what the server answered."""
+        """Shake hands over `connection`, which `close` ends. Raise Refused with the server's response."""
         key = base64.b64encode(os.urandom(16)).decode()
         asked = {
             "Host": host,
@@ -40,7 +40,7 @@ class WebSocket:
         lines = [f"GET {path} HTTP/1.1", *(f"{name}: {value}" for name, value in asked.items()), "", ""]
         connection.sendall("\r\n".join(lines).encode())
         self.open = True
-        """Whether the server may still send something."""
+        """True while the server may still send data."""
         self._connection = connection
         self._unread = bytearray()
         self._message = bytearray()
@@ -57,10 +57,10 @@ class WebSocket:
         self._send(_BINARY, data)
 
     def received(self) -> list[bytes]:
-        """The messages that have come whole. Reads once, where there is something to read."""
+        """Return the messages that have arrived complete. Read once, if data is available."""
         self._connection.setblocking(False)
         try:
-            piece = self._connection.recv(_PIECE)  # more than a record of TLS holds: nothing stays behind unseen
+            piece = self._connection.recv(_PIECE)  # larger than a TLS record, so that no data stays unread
         except (BlockingIOError, ssl.SSLWantReadError):
             return self._messages()
         except OSError:
@@ -92,7 +92,7 @@ class WebSocket:
         self._unread = bytearray(rest)
 
     def _rest_of(self, head: bytes, have: int) -> bytes:
-        """What is left of an answer whose length is known."""
+        """Return the rest of a response with a known length."""
         lines = head.decode(errors="replace").lower().split("\r\n")
         length = next((int(line.split(":")[1]) for line in lines if line.startswith("content-length:")), have)
         rest = b""
@@ -116,7 +116,7 @@ class WebSocket:
         return messages
 
     def _frame(self) -> tuple[bool, int, bytes] | None:
-        """Whether it ends its message, its kind and its data; None when it has not come as a whole."""
+        """Return the next frame as (final, kind, data); None if it is incomplete."""
         unread = self._unread
         if len(unread) < 2:
             return None
@@ -131,7 +131,7 @@ class WebSocket:
         return bool(first & 128), first & 15, data
 
     def _send(self, kind: int, data: bytes) -> None:
-        """Clients mask what they send."""
+        """Send a frame. Clients mask what they send."""
         size, mask = len(data), os.urandom(4)
         head = bytes([128 | kind])
         if size < 126:

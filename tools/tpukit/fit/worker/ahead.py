@@ -1,4 +1,4 @@
-"""`jit(f).lower(...).compile()`: programs that compile their step themselves, and call the result."""
+"""Support for `jit(f).lower(...).compile()`: programs that compile their step themselves, and call the result."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tpukit.fit.worker.compiling import Compiler
 
 
 def install(compiler: Compiler) -> None:
-    """Make `lower` of a traced function give a step that is compiled for the job's chips and carried when called."""
+    """Make `lower` of a traced function return a step that is compiled for the job's chips and carried when called."""
     plain = stages.Traced.lower
 
     def lower(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -21,13 +21,12 @@ def install(compiler: Compiler) -> None:
 
 
 class Lowered:
-    """A function that waits to be compiled; its text comes from JAX."""
+    """Function that is not compiled yet; its text comes from JAX."""
 
     def __init__(self, compiler: Compiler, traced: Any, plain: Any) -> None:
         self._compiler, self._traced, self._plain = compiler, traced, plain
 
     def compile(self, *_: Any, **__: Any) -> Compiled:
-        """Compile for the job's chips."""
         return Compiled(self._compiler, self._traced)
 
     def __getattr__(self, name: str) -> Any:
@@ -35,7 +34,7 @@ class Lowered:
 
 
 class Compiled:
-    """A compiled function. Calls give arrays without values; figures are those of the compiler."""
+    """Compiled function. Calls return arrays without values; figures are those of the compiler."""
 
     def __init__(self, compiler: Compiler, traced: Any) -> None:
         self._compiler, self._traced = compiler, traced

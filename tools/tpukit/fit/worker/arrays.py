@@ -1,7 +1,7 @@
 """Arrays without values: a shape, a type, and a place on compile-only devices.
 
-An array remembers how it was made. A value that is cheap to compute (a step counter, a random key) is computed on the
-CPU when the program asks for it; any other value ends the run.
+An array records its origin. A value that is cheap to compute (a step counter, a random key) is computed on the CPU
+when the program reads it; reading any other value ends the run.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from jax._src import core
 from tpukit.fit.worker.stopping import stop
 
 CHEAP = 64 << 20
-"""Bytes of all intermediate results below which a value is computed on the CPU."""
+"""Total size in bytes of intermediate results below which a value is computed on the CPU."""
 
 alive: weakref.WeakSet[Carried] = weakref.WeakSet()
 
 
 class Origin:
-    """How some arrays were made: `compute(wanted, inputs)` returns the values of the outputs in `wanted`."""
+    """Origin of arrays: `compute(wanted, inputs)` returns the values of the outputs in `wanted`."""
 
     __slots__ = ("compute", "cost", "inputs", "values")
 
@@ -41,7 +41,7 @@ class Origin:
 
 
 class Carried(core.Tracer):  # type: ignore[misc]
-    """An array of which only the shape is known. JAX takes it for an array at top level."""
+    """Array with a known shape and no value. JAX accepts it as an array at top level."""
 
     __slots__ = ("__dict__",)
 
@@ -102,7 +102,7 @@ class Carried(core.Tracer):  # type: ignore[misc]
         return self
 
     def copy_to_host_async(self) -> None:
-        """Do nothing: there is nothing to copy."""
+        """Do nothing: no data to copy."""
 
     def is_ready(self) -> bool:
         return True
@@ -111,7 +111,7 @@ class Carried(core.Tracer):  # type: ignore[misc]
         return False
 
     def delete(self) -> None:
-        """Do nothing: there is nothing to delete."""
+        """Do nothing: no data to delete."""
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         return np.asarray(value(self), dtype=dtype)
@@ -160,7 +160,7 @@ class Carried(core.Tracer):  # type: ignore[misc]
 
 
 class Shard:
-    """A piece of an array on one device."""
+    """Piece of an array on one device."""
 
     def __init__(self, device: Any, index: Any, data: Any, replica_id: int) -> None:
         self.device, self.index, self.data, self.replica_id = device, index, data, replica_id
@@ -176,7 +176,7 @@ def _shards(array: Carried, devices: Sequence[Any]) -> Iterator[Shard]:
 
 
 def value(array: Carried) -> Any:
-    """Return the value on the CPU, or raise what ends the run."""
+    """Return the value on the CPU, or raise Stop to end the run."""
     if array._origin is None:
         raise stop("a value")
     try:
@@ -211,7 +211,7 @@ def _compute(origin: Origin | None, index: int) -> Any:
 
 
 def _source(one: Any) -> Any:
-    """Return where the value of an argument comes from, without keeping the array alive."""
+    """Return the origin of an argument's value, without keeping the array alive."""
     return (one._origin, one._index) if isinstance(one, Carried) else one
 
 

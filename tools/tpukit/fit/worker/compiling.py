@@ -1,4 +1,4 @@
-"""Compile each jit function that the program calls, once for each kind of arguments, and record the results."""
+"""Compile each jit function that the program calls, once for each signature, and record the results."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from tpukit.fit.worker import arrays, hlo, largest, stopping, work
 from tpukit.fit.worker.arrays import Carried, Origin
 
 INITIAL = 16 << 10
-"""Bytes of results from which a function may be one that makes first values."""
+"""Bytes of results from which a function may be an initialiser."""
 
 
 class Compiler:
-    """Compiles for the job's devices. `found` has one record for each compiled function, in order."""
+    """Compiler for the job's devices. `found` has one record for each compiled function, in order."""
 
     def __init__(self, devices: Sequence[Any], roots: tuple[str, ...], note: Any) -> None:
         self.devices, self.roots, self.note = list(devices), roots, note
@@ -37,7 +37,7 @@ class Compiler:
         return _carried(args, params["jaxpr"], places)
 
     def ahead(self, metas: tuple[Any, ...], params: dict[str, Any], args: Any = ()) -> tuple[dict[str, Any], list[Any]]:
-        """Compile for arguments of these types and places; return the record, and where the results lie."""
+        """Compile for arguments of these types and places. Return the record, and the places of the results."""
         metas = tuple(self._off_cpu(one) for one in metas)
         types = tuple((one.aval, one.sharding) for one in metas)
         key = (params["jaxpr"], types, params["in_shardings"], params["out_shardings"])
@@ -47,7 +47,7 @@ class Compiler:
             return self._known[key]
 
     def _off_cpu(self, meta: Any) -> Any:
-        """An array that the program made on the CPU would lie on the first chip."""
+        """Remove the place of a CPU array: an array that the program made on the CPU would be on the first chip."""
         if meta.sharding is not None and all(one.platform == "cpu" for one in meta.sharding.device_set):
             return meta.replace(sharding=None, committed=False, format=None)
         return meta
@@ -102,7 +102,7 @@ class Compiler:
                 next(shardings, None)
             held = [next(shardings, None) if index in kept else None for index in range(len(metas))]
         except stages.DeviceAssignmentMismatchError:
-            self.found.remove(record)  # JAX says it better when the program gets it
+            self.found.remove(record)  # JAX reports this better to the program
             raise
         except Exception as error:
             record["error"] = _error(error, self.roots, stack)
@@ -128,7 +128,7 @@ class Compiler:
         return list(max((one._device_assignment for one in places), key=len, default=self.devices[:1]))
 
     def _others(self, args: Any) -> list[dict[str, Any]]:
-        """Return the arrays on the chips that this call does not take: they lie beside it in memory."""
+        """Return the arrays on the chips that this call does not take, but that share the memory."""
         mine = {id(one) for one in args}
         rest = [one for one in list(arrays.alive) if id(one) not in mine]
         return [_argument("", one.aval, one.sharding, donated=False) for one in rest]
@@ -160,7 +160,7 @@ def _carried(args: tuple[Any, ...], jaxpr: Any, places: list[Any]) -> list[Any]:
 
 
 def _settled(params: Any, metas: Any) -> list[Any] | None:
-    """Return where the results lie if that is known without compiling, for functions that only make first values.
+    """Return the places of the results of a function that only makes initial values, if known without compiling.
 
     Random numbers of a model's size take minutes to compile and say nothing about its step.
     """

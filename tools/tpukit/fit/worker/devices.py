@@ -1,4 +1,4 @@
-"""The world that the program sees: the chips of the job, and this process as the first host of them."""
+"""Devices and processes as the program sees them: the chips of the job, with this process as their first host."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from jax._src import distributed, xla_bridge
 from jax.experimental import multihost_utils, topologies
 
 OPTIONS = {"v4": {"chip_config_name": "megacore"}}
-"""A v4 chip is one device, as on TPU hosts of Google Cloud."""
+"""Chip configuration by generation: a v4 chip is one device, as on TPU hosts of Google Cloud."""
 
 
 def make(name: str, slices: int, bounds: Sequence[int]) -> list[Any]:
@@ -25,7 +25,7 @@ def make(name: str, slices: int, bounds: Sequence[int]) -> list[Any]:
 
 
 def install(found: Sequence[Any]) -> None:
-    """Make JAX answer questions about devices and processes with those of the job."""
+    """Make JAX report the devices and processes of the job."""
     count = 1 + max(one.process_index for one in found)
 
     def of(real: Callable[..., Any], ours: Callable[..., Any]) -> Callable[..., Any]:
@@ -64,7 +64,7 @@ def install(found: Sequence[Any]) -> None:
 
 
 class _Client:
-    """The coordination service as the first host finds it when all others are where it is."""
+    """Coordination service of the first host, when all other hosts are at the same point."""
 
     def __init__(self) -> None:
         self._values: dict[str, Any] = {}
@@ -86,14 +86,14 @@ class _Client:
         self._values.pop(key, None)
 
     def wait_at_barrier(self, *_: Any, **__: Any) -> None:
-        """All are here."""
+        """Return at once: all hosts are at the barrier."""
 
     def get_live_nodes(self, nodes: Any = (), *_: Any, **__: Any) -> dict[int, int]:
         return dict.fromkeys(nodes, 0)
 
 
 def _alone() -> None:
-    """Agreement between hosts, where each of them is at the same place."""
+    """Replace agreement between hosts: every host is at the same point."""
     import numpy as np
 
     multihost_utils.sync_global_devices = lambda *_, **__: None

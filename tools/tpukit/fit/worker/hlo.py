@@ -1,7 +1,7 @@
 """Read the compiler's own figures from the text of a compiled program. Pure.
 
-The text lists a loop's body once, with the number of its repetitions beside the loop; every figure here is multiplied
-by them. Transfers between slices are `send` operations to the Megascale runtime; collectives stay inside a slice.
+The text lists a loop's body once, with its repetitions beside the loop; every figure here is multiplied by them.
+Transfers between slices are `send` operations to the Megascale runtime; collectives stay inside a slice.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 UNKNOWN_CYCLES = 1 << 62
-"""From here on an estimate means "not known"."""
+"""Value from which an estimate means "not known"."""
 KEPT = 12
-"""Largest transfers that are listed one by one."""
+"""Number of the largest transfers that are listed one by one."""
 
 _COMPUTATION = re.compile(r"^(ENTRY )?%?([\w.\-]+) \(.*\{$")
 _INSTRUCTION = re.compile(r"^\s+(?:ROOT )?%?([\w.\-]+) = (.*)$")
@@ -37,7 +37,7 @@ _COLLECTIVES = ("all-gather", "all-reduce", "reduce-scatter", "all-to-all", "col
 
 
 def read(text: str, slices: Sequence[int]) -> dict[str, Any]:
-    """Return cycles and transfers a chip. `slices` has the slice of each device, in the order of their numbers."""
+    """Return cycles and transfers per chip. `slices` has the slice of each device, by device number."""
     bodies, entry = _computations(text)
     times = _repetitions(bodies, entry)
     cycles, once, unknown = 0.0, 0.0, 0
@@ -85,7 +85,7 @@ def _computations(text: str) -> tuple[dict[str, list[str]], str]:
 
 
 def _repetitions(bodies: dict[str, list[str]], entry: str) -> dict[str, float]:
-    """Return how often each computation runs; those that only describe a reduction run once a call too."""
+    """Return how often each computation runs; one that only describes a reduction also runs once per call."""
     times: dict[str, float] = defaultdict(float)
     calls = {name: list(_calls(lines, bodies)) for name, lines in bodies.items()}
     order: list[str] = []
@@ -126,13 +126,13 @@ def _calls(lines: Iterable[str], bodies: dict[str, list[str]]) -> Iterator[tuple
 
 
 def _bound(condition: Sequence[str]) -> float:
-    """Return the number that a loop counts to, where its condition is "less than a constant"."""
+    """Return the number that a loop counts to, if its condition is "less than a constant"."""
     bounds = [int(found[1]) for line in condition if (found := _BOUND.search(line))]
     return float(max(bounds)) if bounds and any("direction=LT" in line for line in condition) else 1.0
 
 
 def _transfer(line: str, slices: Sequence[int]) -> dict[str, Any] | None:
-    """Return the transfer that an instruction makes: bytes that leave this chip by the ring algorithm."""
+    """Return the transfer of an instruction: bytes that leave this chip by the ring algorithm."""
     matched = _INSTRUCTION.match(line)
     if matched is None:
         return None
@@ -209,7 +209,7 @@ def _iota(members: int, dims: list[int], order: str | None) -> list[int]:
 
 
 def _merged(transfers: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return transfers of one operation of the program as one."""
+    """Merge the transfers of each operation of the program."""
     merged: dict[tuple[str, bool, str], dict[str, Any]] = {}
     for one in transfers:
         key = (one["kind"], one["between"], re.sub(r"[._]\d+", "", one["op"]) + str(one["looped"]))

@@ -1,4 +1,4 @@
-"""The largest intermediate results of a function, each with its line in the program: what memory is likely spent on."""
+"""Largest intermediate results of a function, each with its line in the program: the likely use of memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ KEPT = 8
 
 
 def of(jaxpr: Any, roots: tuple[str, ...], devices: int) -> list[dict[str, Any]]:
-    """Return the largest results. `bytes` is what one chip holds if the array is spread evenly over all of them."""
+    """Return the largest results. `bytes` is the share of one chip if the array is spread evenly over all of them."""
     found: dict[tuple[str, str], dict[str, Any]] = {}
     for aval, eqn, local in _results(work.opened(jaxpr), 1.0, devices):
         line = work.line(eqn, roots)
@@ -33,7 +33,7 @@ def of(jaxpr: Any, roots: tuple[str, ...], devices: int) -> list[dict[str, Any]]
 
 
 def _results(jaxpr: Any, inside: float, devices: int) -> Iterator[tuple[Any, Any, float]]:
-    """`inside`: chips that a shard_map around these equations has divided the arrays over."""
+    """Yield the results. `inside` is the number of chips over which an enclosing shard_map has divided the arrays."""
     for eqn in jaxpr.eqns:
         stacked = _stacked(eqn)
         for index, var in enumerate(eqn.outvars):
@@ -54,7 +54,7 @@ def _results(jaxpr: Any, inside: float, devices: int) -> Iterator[tuple[Any, Any
 
 
 def _stacked(eqn: Any) -> dict[int, Any]:
-    """Return, for each array that a scan stacks up, the equation in its body that makes one piece of it."""
+    """Return, for each array that a scan stacks, the equation in its body that makes one piece of it."""
     if eqn.primitive.name != "scan":
         return {}
     body = work.opened(eqn.params["jaxpr"])

@@ -1,8 +1,8 @@
-"""Run the user's program as its first host would, and write what was compiled to a file.
+"""Run the user's program as its first host would, and write the compiled functions to a file.
 
     python -c "..." REQUEST.json ANSWER.json
 
-The program's own output goes where the parent sent it; nothing of it is in the answer.
+The program's own output goes where the parent sent it, and is not in the answer.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def main() -> None:
     draft.rename(answer_file)
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(0)  # threads of the program wait for steps that nothing runs
+    os._exit(0)  # threads of the program wait for steps that never run
 
 
 def _run(request: dict[str, Any], answer_file: Path) -> dict[str, Any]:
@@ -46,7 +46,7 @@ def _run(request: dict[str, Any], answer_file: Path) -> dict[str, Any]:
     note("starting the compiler")
     try:
         chips = devices.make(request["topology"], request["slices"], request["bounds"])
-    except Exception as error:  # whatever libtpu raises for a shape that it does not know
+    except Exception as error:  # libtpu's error type for an unknown shape varies
         return {"ended": "topology", "error": {"kind": type(error).__name__, "text": str(error)[:4000], "line": ""}}
     jax.config.update("jax_default_device", jax.devices("cpu")[0])
     devices.install(chips)
@@ -86,7 +86,7 @@ def _run(request: dict[str, Any], answer_file: Path) -> dict[str, Any]:
 
 
 def _call(request: dict[str, Any]) -> None:
-    """Do as `python` does with these arguments."""
+    """Run the program as `python` does with these arguments."""
     words = request["argv"]
     sys.path[:0] = [""] if request["mode"] == "module" else []
     if request["mode"] == "function":
@@ -103,7 +103,7 @@ def _call(request: dict[str, Any]) -> None:
 
 
 def _call_function(request: dict[str, Any]) -> None:
-    """Compile the step that a function of the user gives, with its abstract arguments."""
+    """Compile the step that a function of the user returns, with its abstract arguments."""
     import jax
 
     file, _, name = request["argv"][0].partition(":")

@@ -1,4 +1,4 @@
-"""Replacements for the functions that make global arrays from pieces in host memory."""
+"""Replacements for JAX functions that build global arrays from pieces in host memory."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _addressable(sharding: Any, shape: tuple[int, ...]) -> list[Any]:
 
 
 def _global_shape(local: tuple[int, ...], sharding: Any) -> tuple[int, ...]:
-    """Return the shape whose parts on this host make `local`, dimension by dimension."""
+    """Return the global shape whose parts on this host have the shape `local`."""
     probe = tuple(size * jax.process_count() for size in local)
     shape = []
     for axis, size in enumerate(local):

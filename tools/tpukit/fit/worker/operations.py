@@ -1,4 +1,4 @@
-"""Operations outside of jit: run on the CPU where they are small, carried as shapes where they are not."""
+"""Operations outside of jit: small ones run on the CPU, others are carried as shapes."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from tpukit.fit.worker import arrays, stopping
 from tpukit.fit.worker.arrays import Carried, Origin
 
 LARGE = 16 << 20
-"""Bytes of a result from which an operation is not run on the CPU."""
+"""Bytes of a result from which an operation does not run on the CPU."""
 
 Compile = Callable[[tuple[Any, ...], dict[str, Any]], list[Any]]
 
 
 def install(compile_only: frozenset[Any], compile_jit: Compile) -> None:
-    """Replace how JAX runs operations at top level. `compile_jit` takes the arguments and parameters of a jit."""
+    """Replace JAX's execution of top-level operations. `compile_jit` takes the arguments and parameters of a jit."""
     run_primitive = core.EvalTrace.process_primitive
     run_jit = pjit._pjit_call_impl_python
     jax_files = str(jax.__path__[0])
@@ -52,7 +52,7 @@ def install(compile_only: frozenset[Any], compile_jit: Compile) -> None:
             return run_jit(*args, **params)  # type: ignore[no-any-return]
 
     def _is_step(params: Any, args: Sequence[Any]) -> bool:
-        """Tell jit functions of the program and its libraries from those that JAX itself is made of."""
+        """Return whether a jit function belongs to the program and its libraries, and not to JAX itself."""
         file = params["jaxpr"].debug_info.func_filename or ""
         if not file.startswith(jax_files):
             return True
@@ -105,7 +105,7 @@ def _carry(primitive: Any, args: list[Any], params: Any, run: Any) -> Any:
 
 
 def _place(primitive: Any, args: list[Any], params: Any) -> list[Any]:
-    """Return the sharding of each result: that of the arguments where they agree in shape, none where not known."""
+    """Return the sharding of each result: that of an argument of the same shape, or None if unknown."""
     if primitive.name == "device_put":
         return [
             _sharding(to) or getattr(one, "_sharding", None) for to, one in zip(params["devices"], args, strict=True)
@@ -129,7 +129,7 @@ def _sharding(target: Any) -> Any:
         return None
     if isinstance(target, jax.sharding.Sharding):
         return target
-    if hasattr(target, "sharding"):  # a format: layout and sharding
+    if hasattr(target, "sharding"):  # a format has layout and sharding
         return target.sharding
     return jax.sharding.SingleDeviceSharding(target) if hasattr(target, "device_kind") else None
 
@@ -147,7 +147,7 @@ def _outputs(primitive: Any, args: Sequence[Any], params: Any) -> list[Any] | No
 
 
 def _touches(params: Any, devices: frozenset[Any]) -> bool:
-    """Whether the parameters of an operation name compile-only devices."""
+    """Return whether the parameters of an operation name compile-only devices."""
     for value in params.values():
         for one in value if isinstance(value, (tuple, list)) else (value,):
             if one in devices if hasattr(one, "device_kind") else _any_of(one, devices):
@@ -162,7 +162,7 @@ def _any_of(one: Any, devices: frozenset[Any]) -> bool:
 
 
 class _without_mesh:  # noqa: N801
-    """Leave the mesh of `jax.set_mesh` for a moment: it is made of devices that run nothing."""
+    """Leave the mesh of `jax.set_mesh` temporarily: its devices cannot run anything."""
 
     def __enter__(self) -> None:
         self._set = sharding_impls.set_mesh(None)

@@ -1,7 +1,7 @@
-"""The arithmetic of a function, counted in its jaxpr: over all chips, loops as often as they run.
+"""Arithmetic of a function, counted in its jaxpr: over all chips, with loops multiplied by their repetitions.
 
 A multiply-add is two operations. Operations that rematerialisation repeats are counted apart: they are work for the
-chips and no work of the model.
+chips, but not work of the model.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from jax._src import core, source_info_util
 from tpukit.fit.worker.arrays import size
 
 REPEATED = "rematted_computation"
-"""Word in the name stack of what `jax.checkpoint` computes a second time."""
+"""Word in the name stack of operations that `jax.checkpoint` computes a second time."""
 DEAR = ("scan", "while", "shard_map", "pallas_call", "dot_general", "conv_general_dilated")
-"""Operations of models: a value behind one of them is a result of training, and is not computed on the CPU."""
+"""Operations of models: a value that depends on one is a result of training, and is not computed on the CPU."""
 CALLBACKS = ("io_callback", "pure_callback", "debug_callback")
 
 
 def of(jaxpr: Any) -> dict[str, float]:
-    """Return matmul operations of the model and of what is repeated, and those that a kernel states for itself."""
+    """Return the matmul operations of the model, the repeated ones, and those that kernels state."""
     total = {"model": 0.0, "repeated": 0.0, "kernels": 0.0}
     for eqn, times, repeated in _walk(opened(jaxpr), 1.0, repeated=False):
         flops = _flops(eqn)
@@ -35,7 +35,7 @@ def of(jaxpr: Any) -> dict[str, float]:
 
 
 def bytes_made(jaxpr: Any) -> float:
-    """Return the bytes of all intermediate results; infinite where one of them is dear."""
+    """Return the bytes of all intermediate results; infinite if one of them is dear."""
     total = 0.0
     for eqn in opened(jaxpr).eqns:
         if eqn.primitive.name in DEAR:
@@ -47,18 +47,18 @@ def bytes_made(jaxpr: Any) -> float:
 
 
 def is_plain(jaxpr: Any) -> bool:
-    """Whether a function has neither matmuls nor kernels nor calls to the host."""
+    """Return whether a function has no matmuls, kernels or calls to the host."""
     heavy = (*DEAR[2:], *CALLBACKS)
     return not any(eqn.primitive.name in heavy for eqn, _, _ in _walk(opened(jaxpr), 1.0, repeated=False))
 
 
 def places_arrays(jaxpr: Any) -> bool:
-    """Whether a function says on which chips its intermediate results lie."""
+    """Return whether a function constrains the places of its intermediate results."""
     return any(eqn.primitive.name == "sharding_constraint" for eqn, _, _ in _walk(opened(jaxpr), 1.0, repeated=False))
 
 
 def problems(jaxpr: Any, roots: tuple[str, ...]) -> list[dict[str, str]]:
-    """Return what makes a step slow or impossible on TPUs: wide types and calls to the host, each with its line."""
+    """Return slow or impossible operations on TPUs, wide types and calls to the host, each with its line."""
     found: dict[tuple[str, str], dict[str, str]] = {}
     for eqn, _, _ in _walk(opened(jaxpr), 1.0, repeated=False):
         kind = ""
@@ -93,7 +93,7 @@ def _repetitions(eqn: Any) -> float:
 
 
 def inner(eqn: Any) -> Iterator[Any]:
-    """Yield the functions inside of an operation; of branches, the longest."""
+    """Yield the functions inside an operation; of branches, the longest."""
     if eqn.primitive.name == "cond":
         yield max(eqn.params["branches"], key=lambda one: len(opened(one).eqns))
         return
@@ -104,7 +104,7 @@ def inner(eqn: Any) -> Iterator[Any]:
 
 
 def opened(jaxpr: Any) -> Any:
-    """Return the jaxpr itself, without what it closes over."""
+    """Return the jaxpr itself, without the constants of a closed jaxpr."""
     return jaxpr if hasattr(jaxpr, "eqns") else jaxpr.jaxpr
 
 
@@ -125,7 +125,7 @@ def _flops(eqn: Any) -> float:
 
 
 def line(eqn: Any, roots: tuple[str, ...]) -> str:
-    """Return FILE:LINE of the program below `roots` that an operation comes from."""
+    """Return FILE:LINE of the source of an operation in the program below `roots`."""
     for frame in source_info_util.user_frames(eqn.source_info.traceback):
         if any(frame.file_name.startswith(root) for root in roots):
             return f"{frame.file_name}:{frame.start_line}"
