@@ -161,7 +161,7 @@ def _budget(attempt: Attempt) -> Budget:
 
 
 def budget_of(reason: str) -> Budget:
-    """Return the budget that pays for an end. A reason of a newer version costs the user nothing."""
+    """Return the budget that pays. A reason of a newer version costs the user nothing."""
     return next((meaning.budget for known, meaning in MEANINGS.items() if known == reason), Budget.NONE)
 
 

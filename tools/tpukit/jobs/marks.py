@@ -56,7 +56,7 @@ def noted(attempt: Attempt, seen: Observation, now: float) -> Attempt:
 
 
 def told(attempt: Attempt, hosts: Sequence[HostView], now: float) -> Attempt:
-    """Return the attempt with the time at which it was told to leave and at which its step last changed."""
+    """Return the attempt with the times of its stop request and of its last step change."""
     moved = max((_moved(one, now) for one in hosts if one.moved), default=0.0)
     return replace(attempt, marks=replace(attempt.marks, told=now, moved=moved))
 

@@ -37,7 +37,7 @@ def again(store: Store, job_id: str, wanted: str, who: str, now: float) -> Job:
 
 
 def check_code(places: Mapping[str, Place], job: Job) -> None:
-    """Raise Invalid if the code that the job was sent with is gone."""
+    """Raise Invalid if the job's code was removed."""
     places[job.place].check_code(Plan.from_json(job.plan))
 
 

@@ -77,7 +77,7 @@ class Plan:
     vms: VmTarget | None = None  # set where the place has TPU VMs
     log_stage: bool = False  # pass the stage to the program as config.stage
     resume: bool = False  # the job may start from what another job left in its workdir
-    owner: str = ""  # who sent the job; empty before it is sent
+    owner: str = ""  # sender of the job; empty before it is sent
     sent: float = 0.0  # time of sending, in seconds since the epoch
 
     @property
@@ -91,7 +91,7 @@ class Plan:
 
     @property
     def host_names(self) -> list[str]:
-        """Names of all hosts, slice by slice."""
+        """Host names, slice by slice."""
         return [
             host_name(self.id, slice_index, host_index)
             for slice_index in range(self.spec.slices)
@@ -140,7 +140,7 @@ class Plan:
         return (*self.spec.command, *config_flags(self.spec.config))
 
     def command_of(self, stage: int) -> tuple[str, ...]:
-        """Return the command of one attempt, for places that start each attempt separately."""
+        """Return the command of an attempt, for places that start each separately."""
         return (*self.command, f"--config.stage={stage}") if self.log_stage else self.command
 
     def to_json(self) -> dict[str, Any]:

@@ -57,7 +57,7 @@ class Budget(StrEnum):
 class Lost(StrEnum):
     """Kind of loss of an attempt. A rule has an answer for each."""
 
-    HOST = "host"  # the hardware is gone
+    HOST = "host"  # the hardware was lost
     PEER = "peer"  # the hardware is there, the processes lost each other
 
 

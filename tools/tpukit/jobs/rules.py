@@ -32,7 +32,7 @@ RULES: dict[str, dict[Lost, Action]] = {
 ATTEMPTS_WITHOUT_PROGRESS = 10
 """Most attempts in a row that may be lost without a new saved step.
 
-Without this limit, a program that never lives until its first save would restart forever, as no budget pays for it.
+Otherwise a program that always dies before it saves would restart forever, as no budget pays for it.
 """
 
 SAY_PROGRESS = "print lines such as `step 12 loss 3.4`, or say under `progress:` in the job file how its lines look"

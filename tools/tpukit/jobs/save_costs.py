@@ -56,7 +56,6 @@ class Saves:
         return seconds - steps * median(last.step_seconds) if len(last.step_seconds) >= LEAST else None
 
     def keep_only(self, job_ids: Iterable[str]) -> None:
-        """Forget jobs that are no longer driven."""
         active = set(job_ids)
         for key in [key for key in list(self._last) if key[0] not in active]:
             self._last.pop(key, None)

@@ -10,7 +10,7 @@ from tpukit.core.errors import Conflict, Denied, Invalid, NoCapacity, NotFound, 
 AT_ONCE, SOON = 0.0, 0.5
 FIRST, LONGEST = 1.0, 60.0
 SLOW = 300.0
-"""Wait for errors that only a person can fix, such as a missing grant or file."""
+"""Wait after errors that a person must fix: a grant, a file."""
 QUIET = 2
 """Number of transient errors in a row that are not recorded."""
 
@@ -22,10 +22,7 @@ class Wait:
 
 
 def after(error: BaseException, failures: int, random: Callable[[], float]) -> Wait:
-    """Return the wait after an error. `failures` counts those in a row, including this one.
-
-    `random` returns numbers from 0 to 1.
-    """
+    """Return the wait after the last of `failures` errors in a row. `random` returns numbers from 0 to 1."""
     if isinstance(error, Conflict):  # another process wrote the record: read it again
         return Wait(AT_ONCE if failures <= QUIET else _growing(failures - QUIET, random), failures > QUIET)
     if isinstance(error, NotYet):

@@ -49,7 +49,7 @@ class Records(Protocol):
     """A collection of records: a store, or anything else that can list, read and write them."""
 
     def get(self, kind: Kind[T], key: str) -> Entry[T]:
-        """Return the record. Raise NotFound if there is none."""
+        """Return the record, or raise NotFound."""
 
     def put(
         self, kind: Kind[T], entry: Entry[T], value: T, *, lease: Lease | None = None, events: Sequence[Event] = ()
@@ -61,7 +61,7 @@ class Records(Protocol):
     ) -> Page[T]: ...
 
     def lease(self, name: str) -> Lease | None:
-        """Return the lease with its current holder, or None if it is free."""
+        """Return the current lease; None if it is free."""
 
 
 class Holding(Protocol):
@@ -99,7 +99,7 @@ class Use(Protocol[T, S]):
     def group(self, value: T) -> str | None:
         """Return the group of a key, or None if it cannot be driven from here.
 
-        Keys of one group are observed with one call, separately from all others.
+        Keys of one group are observed with one call.
         """
 
     def observe(self, group: str, entries: Sequence[Entry[T]]) -> Mapping[str, S | TpukitError]:

@@ -12,7 +12,7 @@ from tpukit.core.errors import Conflict, Transient
 
 LOOPBACK = "127.0.0.1"
 PORT = 9464
-"""Port in the range of Prometheus exporters.
+"""Port of Prometheus exporters of this kind.
 
 See https://github.com/prometheus/prometheus/wiki/Default-port-allocations.
 """
@@ -38,7 +38,7 @@ class Counted(Protocol):
 
 
 def start(service: Probed, metrics: Counted, port: int, host: str = LOOPBACK) -> ThreadingHTTPServer:
-    """Serve in a background thread. Port 0 picks a free one, which the returned server knows.
+    """Serve in a background thread. Port 0 picks a free one, which the server knows.
 
     Raises:
         Conflict: The port is taken.
@@ -71,7 +71,7 @@ def start(service: Probed, metrics: Counted, port: int, host: str = LOOPBACK) ->
             self.wfile.write(body)
 
         def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002
-            """Drop the access log: metrics are scraped every few seconds."""
+            """Drop the log of frequent scrapes."""
 
     try:
         server = _Server((host, port), Handler)
@@ -85,7 +85,7 @@ def start(service: Probed, metrics: Counted, port: int, host: str = LOOPBACK) ->
 
 
 def check(probe: str, port: int, program: str = "tpu serve") -> str:
-    """Probe the service on this machine, and return its response.
+    """Probe the service on this machine.
 
     Raises:
         Transient: The service is unreachable or unhealthy.

@@ -12,11 +12,11 @@ from tpukit.core.clock import Clock
 from tpukit.core.errors import TpukitError
 
 LONGEST_WAIT = 30.0
-"""Longest wait in seconds between two tries while the store is unreachable."""
+"""Most seconds between two tries while the store is unreachable."""
 LATE_SECONDS = 60.0
 """Seconds without a new round after which a loop counts as hung."""
 HANGING_SECONDS = 120.0
-"""Seconds after which a call is reported: timeouts are below this, except for uploads and a host's setup command."""
+"""Seconds after which a call is reported: only uploads and a host's setup command may take longer."""
 log = logging.getLogger("tpukit.kernel")
 
 
@@ -72,7 +72,7 @@ class Loop:
         self._wake.set()
 
     def wake(self) -> None:
-        """Shorten the wait for the next round, because something may have changed."""
+        """Shorten the wait: something may have changed."""
         self._wake.set()
 
     def alive(self) -> bool:

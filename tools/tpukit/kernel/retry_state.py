@@ -90,7 +90,6 @@ class RetryState:
             self._revisions.pop(name, None)
 
     def keep_only(self, names: Container[str]) -> None:
-        """Forget all other names."""
         with self._lock:
             for name in [name for name in (*self._known, *self._revisions) if name not in names]:
                 self._known.pop(name, None)

@@ -50,7 +50,7 @@ def _with_learned(number: int, learned: Mapping[str, Any], job: Job) -> Job:
 def failed(job: Job, order: Order, error: TpukitError, now: float) -> Job | None:
     """Return the closing record of a job that can never start as it is, or None when the act is to be retried.
 
-    Parts of the job may have started: the record ends once nothing of the job runs.
+    The job makes room for the next. Parts of it may have started: the record ends once nothing of it runs.
     """
     attempt = job.attempt
     if order.act is not Act.SUBMIT or not isinstance(error, Invalid) or attempt is None:

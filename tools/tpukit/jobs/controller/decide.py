@@ -20,7 +20,7 @@ from tpukit.jobs.spec import JobSpec
 from tpukit.places.base import FollowUp, HostView, Observation
 
 HANG_GRACE = 1.0
-"""Grace in seconds for a hung host, which does not save however long the grace is."""
+"""Seconds of grace for a hung host, which does not save anyway."""
 
 
 PACES = 3.0
@@ -153,7 +153,7 @@ def _grace(reason: Reason, spec: JobSpec) -> float:
 def _leave(job: Job, spec: JobSpec, attempt: Attempt, seen: Observation, now: float) -> Step:
     """Stop the attempt, and end it when its place has nothing of it any more."""
     if attempt.stopping is None:
-        if seen.state.ended and not seen.active:  # it ended before it was told to stop
+        if seen.state.ended and not seen.active:  # it ended before the stop
             return _end(job, spec, attempt, seen, now)
         return _stop(job, spec, marks.told(attempt, seen.hosts, now), Reason.CANCELLED)
     if seen.active:

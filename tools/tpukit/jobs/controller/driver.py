@@ -71,7 +71,7 @@ class JobUse:
         return self._observer.observe([entry.value for entry in entries])
 
     def decide(self, job: Job, seen: Observation | None, now: float) -> Decision[Job]:
-        if seen is None and job.attempts:  # another driver launched an attempt since the observation
+        if seen is None and job.attempts:  # another driver launched an attempt: observe it first
             return Decision(job)
         if not job.attempts and job.wanted == "run" and (why := self._held(job)):
             return Decision(history.bounded(replace(job, message=why)))

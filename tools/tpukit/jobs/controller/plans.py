@@ -27,5 +27,4 @@ class Plans:
         return Handle.with_plan(self.of(job), job)
 
     def keep_only(self, job_ids: Container[str]) -> None:
-        """Forget jobs that are no longer driven."""
         self._read = {job_id: read for job_id, read in list(self._read.items()) if job_id in job_ids}

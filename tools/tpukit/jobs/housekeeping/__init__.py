@@ -55,10 +55,10 @@ def run(
     dry_run: bool = False,
     active: Callable[[str], bool] = lambda job_id: False,
 ) -> Report:
-    """Remove what may go, and return what was removed and what failed.
+    """Remove what may go.
 
-    `known` are all jobs of the store. `active` checks one job again just before its files are removed, because people
-    resume jobs meanwhile.
+    `known` are all jobs of the store. `active` checks a job again before its files are removed, because people resume
+    jobs meanwhile.
     """
     removed: list[Removal] = []
     failed: list[tuple[Removal, str]] = []

@@ -131,7 +131,7 @@ def _discard(path: Path) -> None:
 
 
 def _delete(folder: Path) -> None:
-    """Delete a folder, including folders in it that a job made read-only."""
+    """Delete a folder, including read-only folders in it."""
     _open_up(folder)
     for top, inner, _ in os.walk(folder):
         for name in inner:

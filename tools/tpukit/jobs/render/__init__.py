@@ -22,10 +22,7 @@ __all__ = ["PoolKind", "account_file", "cluster_queue", "documents", "queue_file
 
 
 def text(plan: Plan, attempt: Attempt = jobset.FIRST, code_parts: int | None = None) -> str:
-    """Return the YAML of a plan: the JobSet of this attempt, with its code in `code_parts` parts.
-
-    Default: one part, or none without code.
-    """
+    """Return the YAML of an attempt's JobSet, with its code in `code_parts` parts (default: one, if it has code)."""
     jobset.check(plan)
     parts = int(plan.spec.code is not None) if code_parts is None else code_parts
     context = {
@@ -37,7 +34,7 @@ def text(plan: Plan, attempt: Attempt = jobset.FIRST, code_parts: int | None = N
 
 
 def documents(plan: Plan, attempt: Attempt = jobset.FIRST, code_parts: int | None = None) -> list[dict[str, Any]]:
-    """Return the parsed documents of `text`."""
+    """Return `text`, parsed."""
     return template.parse(text(plan, attempt, code_parts))
 
 
@@ -77,7 +74,7 @@ def queues(
     memory_gb: int,
     queued: bool = False,
 ) -> list[dict[str, Any]]:
-    """Return the documents of `queue_files`, in the order in which a cluster accepts them."""
+    """Return the documents of `queue_files`, in the order that a cluster needs."""
     files = queue_files(quotas, teams, cpus=cpus, memory_gb=memory_gb, queued=queued)
     return [document for text in files.values() for document in template.parse(text)]
 
@@ -88,7 +85,7 @@ def cluster_queue(queue: kueue.ClusterQueue) -> dict[str, Any]:
 
 
 def team(team: kueue.Team) -> list[dict[str, Any]]:
-    """Return all documents of a team except its ClusterQueue, after those that all teams share."""
+    """Return a team's documents except its ClusterQueue, after those that all teams share."""
     names = ("members", *(("pods",) if team.access != "restricted" else ()), "team")
     texts = (template.fill("kueue", name, team=team) for name in names)
     return [document for text in texts for document in template.parse(text)]

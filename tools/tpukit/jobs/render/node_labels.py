@@ -55,7 +55,7 @@ def capacity_labels(capacity: str) -> dict[str, str]:
 
 
 def capacity_of(labels: Mapping[str, str]) -> str:
-    """Return the provisioning of nodes with these labels, the reverse of `capacity_labels`."""
+    """Return the provisioning of nodes with these labels."""
     if name := labels.get(RESERVATION_NAME):
         project = labels.get("cloud.google.com/reservation-project")
         return f"{RESERVED}projects/{project}/reservations/{name}" if project else f"{RESERVED}{name}"

@@ -57,7 +57,6 @@ class PoolKind:
 
 
 def of_job(shape: Slice, capacity: Capacity) -> PoolKind:
-    """Return the kind of pool that a job requests."""
     return PoolKind(shape, capacity_word(capacity))
 
 
@@ -79,7 +78,7 @@ def of_flavor(flavor: str) -> PoolKind | None:
 
 
 def of_selector(selector: Mapping[str, str]) -> PoolKind | None:
-    """Return the kind of pool that pods with this selector request."""
+    """Return the kind that a pod selector requests."""
     wanted = selector.get("cloud.google.com/gke-tpu-accelerator"), selector.get("cloud.google.com/gke-tpu-topology")
     shape = next((one for one in catalogue.slices() if (one.accelerator, one.topology) == wanted), None)
     return PoolKind(shape, capacity_of(selector)) if shape else None
@@ -88,7 +87,7 @@ def of_selector(selector: Mapping[str, str]) -> PoolKind | None:
 def parse(text: str, option: str) -> tuple[Slice, str]:
     """Split `v4-16:spot` into shape and provisioning.
 
-    The provisioning is "" where none is named, and `reservation` without a name after it.
+    The provisioning is "" if none is named, and `reservation` if no name follows.
     """
     tpu, colon, way = text.partition(":")
     try:

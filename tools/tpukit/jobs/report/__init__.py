@@ -112,7 +112,7 @@ def restarts(job: Job) -> str:
 def unseen(hosts: Sequence[HostView], started: float, until: float) -> str:
     """Return a warning if a program has run for a while and neither shows nor announced a step; else empty.
 
-    Such a program cannot be told from one that hangs, and no step can be waited for.
+    Such a program is indistinguishable from one that hangs, and no step of it can be awaited.
     """
     if not hosts or not started or until - started < UNSEEN_SECONDS:
         return ""
@@ -212,5 +212,5 @@ def _saved(step: int) -> int | None:
 
 
 def _finite(number: float | None) -> float | None:
-    """Return the number, or None for NaN and infinity, which JSON lacks."""
+    """Return None for NaN and infinity, which JSON lacks."""
     return number if number is not None and math.isfinite(number) else None

@@ -24,10 +24,9 @@ OBSERVE_SECONDS = 1.0
 
 
 class Screen:
-    """The live view of a job. May be left and entered again, for example when Ctrl-C asks a question.
+    """The live view of a job. May be left and entered again, for example for a question after Ctrl-C.
 
-    If the store or the place is unreachable, the last known state stays on the screen. If the output is closed, the
-    screen stays silent.
+    It keeps the last known state while the store or the place is unreachable, and is silent once its output is closed.
     """
 
     def __init__(self, store: Store, places: Mapping[str, Place], job_id: str) -> None:

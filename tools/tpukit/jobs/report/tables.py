@@ -37,7 +37,7 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def jobs(listed: Sequence[Job], now: float, *, owners: bool = False) -> FittedTable:
-    """Return the table of jobs. `owners`: with a column of their owners."""
+    """Return the table of jobs, with `owners` if set."""
     columns = [
         TableField("job", [plain(job.id) for job in listed]),
         TableField("state", [job.state for job in listed], styles=[STYLES[job.state] for job in listed]),

@@ -71,7 +71,7 @@ def require(shelf: Path, digest: str) -> Path:
     """Return the folder of a snapshot, and mark it as used, so that cleaning keeps it.
 
     Raises:
-        Invalid: The snapshot is gone.
+        Invalid: The snapshot was removed.
     """
     path = shelf / digest
     try:
@@ -83,7 +83,7 @@ def require(shelf: Path, digest: str) -> Path:
             "that sent this one",
         ) from error
     except OSError:
-        pass  # another user's, or on a read-only disk
+        pass  # it exists, but is another user's or on a read-only disk
     return path
 
 
@@ -128,7 +128,7 @@ def _settled(folder: Path, attempt: Callable[[], T]) -> T:
 
 
 def _seen(folder: Path, own: Sequence[Path]) -> tuple[Listing, copying.Read]:
-    """Return the files of a folder and their content, with every problem found."""
+    """Read a folder, with every problem found."""
     listed = code_files.files(folder, own)
     too_large = _too_large(folder, listed)  # reading all of it would take long
     read = copying.read(folder, () if too_large else listed.names)

@@ -22,7 +22,7 @@ class Vanished(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Digest, size and problems of the files that were read."""
+    """Result of reading files."""
 
     digest: str
     files: int

@@ -9,11 +9,7 @@ PATTERN = r"^[0-9]{1,8}[smhd]$"
 
 
 def parse(text: str) -> int:
-    """Return the seconds of a duration.
-
-    Raises:
-        ValueError: The text is not a duration.
-    """
+    """Return the seconds of a duration. Raise ValueError for anything else."""
     if not re.fullmatch(PATTERN, text):
         raise ValueError(f"not a duration: {text!r}")
     return int(text[:-1]) * SECONDS[text[-1]]

@@ -115,7 +115,7 @@ class Choice(Kind):
 
 
 class Items(Kind):
-    """A list of values of one kind, with bounds on its length."""
+    """A list of bounded length, of one kind."""
 
     def __init__(self, kind: Kind, most: int, *rules: Callable[[Any], Any], least: int = 0) -> None:
         super().__init__(*rules)

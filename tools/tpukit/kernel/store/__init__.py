@@ -1,8 +1,8 @@
 """Typed collections of documents, behind one interface with two homes: SQLite for one machine, Firestore for a team.
 
-Writes use compare-and-set: a put names the revision that it was decided on and, where a lease decides who may write,
-the lease's token. Documents carry the version of their format, are upgraded when read, and keep fields that this
-version does not know. A watch is a hint and may miss changes; only reads are authoritative. Thread-safe.
+Writes use compare-and-set: a put names the revision that it was decided on and, under a lease, the
+lease's token. Documents carry the version of their format, are upgraded when read, and keep fields that this version
+does not know. A watch is a hint and may miss changes; only reads are authoritative. Thread-safe.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Plain:
 
 @dataclass(frozen=True, slots=True)
 class Kind(Generic[T]):
-    """A kind of documents: the content of a collection."""
+    """Description of a collection."""
 
     name: str
     type: type[T]
@@ -123,7 +123,7 @@ class Store(Protocol):
     address: str  # as in the setting `store`
 
     def get(self, kind: Kind[T], key: str) -> Entry[T]:
-        """Return the document. Raise NotFound if there is none, Conflict if this version cannot read it."""
+        """Return the document. Raise NotFound if it is missing, Conflict if it is unreadable."""
 
     def create(self, kind: Kind[T], key: str, value: T, *, events: Sequence[Event] = ()) -> Entry[T]:
         """Create a document.
@@ -179,7 +179,7 @@ class Store(Protocol):
         """Return the keys of all documents, including unreadable ones."""
 
     def events(self, kind: Kind[T], key: str, *, after: int = 0) -> Sequence[Event]:
-        """Return the events in the order in which they were written, without the first `after`."""
+        """Return events in the order written, without the first `after`."""
 
     def acquire(self, name: str, holder: Holder, seconds: float) -> Lease | None:
         """Acquire a lease; return None while another process holds it.
@@ -191,13 +191,13 @@ class Store(Protocol):
         """
 
     def renew(self, lease: Lease, seconds: float) -> Lease:
-        """Renew a lease. Raise Conflict if another holder has it."""
+        """Renew a lease, or raise Conflict if another holder has it."""
 
     def release(self, lease: Lease) -> None:
         """Release a lease at once. Do nothing if it was lost before."""
 
     def lease(self, name: str) -> Lease | None:
-        """Return the lease with its current holder, or None if it is free."""
+        """Return the current lease; None if it is free."""
 
     def leases(self) -> Sequence[Lease]:
         """Return all leases held now."""

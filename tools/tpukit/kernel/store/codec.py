@@ -25,11 +25,7 @@ _JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", "
 
 
 def decode(kind: Kind[T], raw: Mapping[str, Any]) -> T:
-    """Return the record in a stored document.
-
-    Raises:
-        ValueError: This version cannot read it; the message is a sentence.
-    """
+    """Return the record in a stored document. Raise ValueError, with a sentence, if it is unreadable."""
     value, _ = _read(kind, raw)
     return value
 
@@ -82,11 +78,7 @@ def encode(kind: Kind[T], value: T, raw: Mapping[str, Any], revision: int) -> di
 
 
 def _plain(value: msgspec.Struct) -> Any:
-    """Return plain data.
-
-    Raises:
-        Invalid: A field holds something that no home can store, such as an object of another library.
-    """
+    """Return plain data. Raise Invalid for what no home can store, such as an object of another library."""
     try:
         return msgspec.to_builtins(value, str_keys=True)
     except (TypeError, ValueError, RecursionError) as error:
@@ -101,7 +93,7 @@ def to_json(doc: Any) -> str:
 
 
 def from_json(text: str) -> Any:
-    """Parse JSON. Raise ValueError or RecursionError if the text is not JSON."""
+    """Parse JSON, or raise ValueError or RecursionError."""
     try:
         return msgspec.json.decode(text)  # the speed of a queue depends on this
     except (msgspec.MsgspecError, UnicodeError):

@@ -1,4 +1,4 @@
-"""Calls to Firestore, without retries: short timeouts, readable errors, and the server's time from every response."""
+"""Calls to Firestore: each tried once and briefly, with readable errors and the server's time from every response."""
 
 from __future__ import annotations
 
@@ -66,9 +66,9 @@ class Calls:
     ) -> Callable[[], None]:
         """Call `changed` when a document gets the highest value of a field, and `lost` when listening ends.
 
-        Return a function that stops listening. The client's own listener is not used: while the server is unreachable
-        it reconnects without a pause, which costs a core and creates thousands of threads, and it cannot be stopped
-        before the server is back.
+        Return a function that stops listening. While the server is unreachable, the client's own listener would
+        reconnect without a pause, cost a core and thousands of threads, and could not be stopped before the server is
+        back.
         """
         from google.cloud.firestore_v1 import types
 

@@ -108,7 +108,7 @@ class FirestoreLeases:
     def _give_up_if_moved(self, lease: Lease) -> None:
         """Release the lease if this home was moved away from.
 
-        A move marks this home first and ends all leases then, so a lease written later sees the mark.
+        A move sets the mark before it ends all leases, so a lease written later sees the mark.
         """
         marked = self._calls.read([self._mark_document()])[0]
         try:

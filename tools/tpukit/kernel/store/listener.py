@@ -19,10 +19,9 @@ _log = logging.getLogger(__name__)
 
 
 class Listener:
-    """A background thread that listens for changes.
+    """A background thread that listens for changes, and calls `wake`.
 
-    `subscribe(changed, lost)` begins to listen and returns a function that stops it; `reachable` sends the server a
-    small request. `wake` is called from the listener's thread.
+    `subscribe(changed, lost)` returns a function that stops listening; `reachable` sends a small request.
     """
 
     def __init__(

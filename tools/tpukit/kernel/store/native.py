@@ -39,7 +39,7 @@ def to_native(kind: Kind[T], key: str, value: T, doc: Mapping[str, Any]) -> dict
 
 
 def from_native(kind: Kind[T], native: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the document with its JSON texts parsed. Raise ValueError if one is not JSON."""
+    """Parse JSON texts of a document. Raise ValueError if one is not JSON."""
     texts = native.get(TEXTS, ())
     doc = {
         name: json.loads(content) if name in texts and isinstance(content, str) else content
@@ -53,7 +53,7 @@ def from_native(kind: Kind[T], native: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _with_timestamps(kind: Kind[T], native: dict[str, Any]) -> dict[str, Any]:
-    """Return the document with timestamps for plain clients, without times that have not happened."""
+    """Convert times for plain clients, and drop those that have not happened."""
     if kind.plain is None:
         return native
     absent = {name for name in kind.plain.times if not native.get(name)} | {kind.plain.placed}

@@ -38,7 +38,7 @@ def _holder(pid: int) -> Holder:
 
 
 def is_dead(holder: Holder) -> bool:
-    """Report whether the holder is known to be dead. A process of another machine never is."""
+    """Report whether the holder is known to be dead: never on another machine."""
     if not (holder.machine and holder.pid and holder.started) or holder.machine != _machine():
         return False
     try:

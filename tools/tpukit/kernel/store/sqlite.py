@@ -241,7 +241,7 @@ class SqliteStore:
         return self._file.watch(lambda db: db.execute(query, (kind.name,)).fetchone(), wake, POLL_SECONDS)
 
     def _held(self, db: sqlite3.Connection, name: str) -> Lease | None:
-        """Return the lease with its current holder, even if it has died; None if it lapsed or is free."""
+        """Return the current lease, even of a dead holder; None if it lapsed or is free."""
         now = self.now()
         query = f"{_LEASES} WHERE name = ?"
         row = db.execute(query, (name,)).fetchone()
