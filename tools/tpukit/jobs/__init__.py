@@ -1,1 +1,4 @@
-"""Jobs: the first use of the kernel. Its rooms are those of every use: `decide` (pure), `observe`, `act`, `driver`."""
+"""Jobs, the first use of the kernel.
+
+Every use has the same modules: `decide` (pure), `observe`, `act` and `driver`.
+"""

@@ -1,7 +1,7 @@
-"""The history of a job within bounds: old attempts folded into counts, texts and learned data cut. Pure.
+"""Keep a job's history within bounds: fold old attempts into counts, cut texts and learned data. Pure.
 
-A spot job may be preempted thousands of times, and its record is one document. `rules` decides from a `Folded` and the
-attempts behind it exactly as it would from all of them, because it reads both through the same counts.
+A spot job may be preempted thousands of times, and its record is one document. `rules` decides the same from a `Folded`
+and the attempts after it as from all attempts, because it reads both through the same counts.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from tpukit.jobs.reasons import MEANINGS, Budget, Reason
 from tpukit.jobs.records import Attempt, Folded, Job
 
 ATTEMPTS_KEPT = 12
-"""Attempts that a record holds in full, at most."""
+"""Most attempts that a record holds in full."""
 EARLIER_BYTES = 64 * 1024
-"""Bytes of attempts before the last one: fewer are kept where each is large."""
+"""Most bytes of attempts before the last one. Large attempts reduce the number kept."""
 LEARNED_BYTES = 48 * 1024
-"""Bytes that a place may remember of one attempt."""
+"""Most bytes that a place may remember of one attempt."""
 DETAIL_BYTES = 2_000
 HOST_BYTES = 300
 MESSAGE_BYTES = 4_000
 UNSEEN_SECONDS = 600.0
-"""An attempt of which neither steps nor saves can be seen and that ran for so long did not die before it saved."""
+"""Running time after which an attempt without visible steps or saves counts as progress."""
 
 _CUT = " …"
 _CONTROL = dict.fromkeys((*range(9), *range(11, 32), 127), "?")  # JSON writes six characters for each of these
@@ -43,7 +43,7 @@ def cut(text: str, most: int) -> str:
 
 
 def learned(before: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `before` with `new`; where that is too large, without the largest of their fields."""
+    """Merge `new` into `before`. Drop the largest fields when the result is too large."""
     merged = {**before, **new}
     if merged == before or _size(merged) <= LEARNED_BYTES:
         return merged
@@ -58,7 +58,7 @@ def learned(before: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]
 
 
 def bounded(job: Job) -> Job:
-    """Return the record with its texts cut; the same one where nothing is too long."""
+    """Return the record with its texts cut; the same record where no text is too long."""
     changed: dict[str, Any] = {}
     if (message := cut(job.message, MESSAGE_BYTES)) != job.message:
         changed["message"] = message
@@ -79,11 +79,11 @@ def _bounded(attempt: Attempt) -> Attempt:
 
 
 def compacted(job: Job) -> Job:
-    """Return the record with all but the last attempts folded, so that it does not grow with their number."""
+    """Fold all but the last attempts, so that the record does not grow with their number."""
     attempts = [*map(_bounded, job.attempts[:-1]), *job.attempts[-1:]]
     if not attempts:
         return job
-    keep = len(attempts) - 1  # index of the first one that stays
+    keep = len(attempts) - 1  # index of the first attempt that stays
     room = EARLIER_BYTES - sum(map(_size, _kept(job.folded, attempts[:-1])))
     while keep > 0 and len(attempts) - keep < ATTEMPTS_KEPT and (room := room - _size(attempts[keep - 1])) >= 0:
         keep -= 1
@@ -96,7 +96,7 @@ def compacted(job: Job) -> Job:
 
 
 def fold(before: Folded | None, attempts: Iterable[Attempt]) -> Folded:
-    """Return the counts of what was folded before and of the attempts that follow it."""
+    """Return the counts of the attempts folded before and of those that follow."""
     folded = before or Folded()
     for attempt in attempts:
         folded = _with(folded, attempt)
@@ -104,22 +104,22 @@ def fold(before: Folded | None, attempts: Iterable[Attempt]) -> Folded:
 
 
 def restarts(folded: Folded) -> int:
-    """Return the ends that the user's budget paid for since a person last asked for an attempt."""
+    """Return the number of ends charged to the user's budget since a person last asked for an attempt."""
     return sum(count for reason, count in folded.reasons.items() if budget_of(reason) is Budget.USER)
 
 
 def number_after(attempts: Sequence[Attempt]) -> int:
-    """Return the number of the attempt that follows."""
+    """Return the number of the next attempt."""
     return attempts[-1].number + 1 if attempts else 0
 
 
 def _with(before: Folded, attempt: Attempt) -> Folded:
     same = before.count > 0 and before.origin == attempt.origin
-    if attempt.asked:  # budgets begin at zero
+    if attempt.asked:  # budgets restart at zero
         before = replace(before, reasons={}, lost=0, refused=0, shown=False)
     lost = 0
     if _budget(attempt) is Budget.HARDWARE and not _made_progress(attempt, before if same else None):
-        # An hour in the queue is not an hour lost, nor is a request that Google could not serve: no program ran.
+        # Time in the queue and a request that Google could not serve are no losses: no program ran.
         lost = before.lost + (attempt.reason not in (Reason.EVICTED, Reason.NO_CAPACITY))
     reasons = dict(before.reasons)
     if attempt.reason:
@@ -140,7 +140,7 @@ def _with(before: Folded, attempt: Attempt) -> Folded:
 
 
 def _kept(before: Folded | None, attempts: Sequence[Attempt]) -> tuple[Attempt, ...]:
-    """The first attempt of all, and the last one that its place learned something of."""
+    """Return the first attempt of all, and the last one for which its place learned something."""
     every = [*(before.kept if before else ()), *attempts]
     first = [replace(one, learned={}) for one in every[:1]]
     learned_of = [one for one in every if one.learned][-1:]
@@ -148,7 +148,7 @@ def _kept(before: Folded | None, attempts: Sequence[Attempt]) -> tuple[Attempt, 
 
 
 def _made_progress(attempt: Attempt, before: Folded | None) -> bool:
-    """It saved, or it came further than any before it, or it ran for long while nothing of it could be seen."""
+    """Report whether the attempt saved, got further than any before it, or ran long without being visible."""
     if attempt.saved > (before.saved if before else -1):
         return True
     if attempt.step < 0 and attempt.saved < 0:
@@ -161,7 +161,7 @@ def _budget(attempt: Attempt) -> Budget:
 
 
 def budget_of(reason: str) -> Budget:
-    """Who pays for an end. A reason of a newer version costs the user nothing."""
+    """Return the budget that pays. A reason of a newer version costs the user nothing."""
     return next((meaning.budget for known, meaning in MEANINGS.items() if known == reason), Budget.NONE)
 
 

@@ -1,6 +1,6 @@
-"""When an attempt passed from one cause of spent time to the next, noted as it is observed. Pure.
+"""Note when an attempt passes from one cause of spent time to the next. Pure.
 
-A mark is written once, so a record is written a few times more for each attempt, whatever the number of its steps.
+A mark is written once, so each attempt costs only a few extra writes of its record, whatever its number of steps.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tpukit.places.base import HostView, Observation
 
 
 def launched(job: Job, attempt: Attempt, now: float) -> Attempt:
-    """Return a new attempt with the marks that its job gives it. What a person asks for counts from the request."""
+    """Return a new attempt with its initial marks. An attempt that a person requested counts from the request."""
     past = history.fold(job.folded, job.attempts)
     before = job.attempt.ended if job.attempt else job.created
     since = now if attempt.asked else before
@@ -26,7 +26,7 @@ def launched(job: Job, attempt: Attempt, now: float) -> Attempt:
 
 
 def noted(attempt: Attempt, seen: Observation, now: float) -> Attempt:
-    """Return the attempt with the marks that an observation adds; the same one where it adds none."""
+    """Return the attempt with the marks that an observation adds; the same attempt where it adds none."""
     marks = attempt.marks
     if seen.state is State.SCHEDULED and seen.waits_as is Cause.MAKING:
         marks = _once(marks, "making", now)
@@ -56,7 +56,7 @@ def noted(attempt: Attempt, seen: Observation, now: float) -> Attempt:
 
 
 def told(attempt: Attempt, hosts: Sequence[HostView], now: float) -> Attempt:
-    """Return the attempt with the time at which it was told to leave, and at which its step last changed."""
+    """Return the attempt with the times of its stop request and of its last step change."""
     moved = max((_moved(one, now) for one in hosts if one.moved), default=0.0)
     return replace(attempt, marks=replace(attempt.marks, told=now, moved=moved))
 
@@ -74,7 +74,7 @@ def _furthest(hosts: Sequence[HostView]) -> HostView | None:
 
 
 def _moved(host: HostView, now: float) -> float:
-    """Return when its step changed, by its own report; clocks of hosts may be ahead."""
+    """Return when the host's step changed, by its own report. Clocks of hosts may be ahead."""
     return min(host.moved or now, now)
 
 

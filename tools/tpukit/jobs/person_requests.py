@@ -1,4 +1,4 @@
-"""What a person asks of a job: to stop, to resume, to begin again. Drivers do the rest."""
+"""Record a person's request on a job: stop, resume or rerun. Drivers carry it out."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tpukit.places.base import Place
 
 
 def stop(store: Store, job_id: str, who: str, now: float) -> None:
-    """Mark a job to be stopped. One that has ended stays as it is."""
+    """Mark a job to be stopped. A job that has ended stays as it is."""
     change(
         store,
         JOBS,
@@ -27,17 +27,17 @@ def stop(store: Store, job_id: str, who: str, now: float) -> None:
 
 
 def again(store: Store, job_id: str, wanted: str, who: str, now: float) -> Job:
-    """Mark a job that has ended to resume from its last checkpoint, or to rerun from the beginning.
+    """Mark an ended job to resume from its last checkpoint, or to rerun from the beginning.
 
     Raises:
-        Conflict: It has not ended.
+        Conflict: The job has not ended.
     """
     note = f"{wanted} requested by {who}"
     return change(store, JOBS, job_id, lambda one: asked(one, wanted), note=note, at=now).value
 
 
 def check_code(places: Mapping[str, Place], job: Job) -> None:
-    """Raise Invalid where the code that the job was sent with is gone."""
+    """Raise Invalid if the job's code was removed."""
     places[job.place].check_code(Plan.from_json(job.plan))
 
 

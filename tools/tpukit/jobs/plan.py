@@ -1,7 +1,7 @@
-"""What will run: names, counts, command, environment and budgets, settled once before anything is sent.
+"""Plan of a job: names, counts, command, environment and budgets, settled once before anything is sent.
 
-A Plan is plain data and stays the truth. Places act on it, the store keeps it, and nothing is ever parsed back out of
-a manifest that was rendered from it.
+A Plan is plain data and the source of truth. Places act on it, the store keeps it, and nothing is parsed back out of a
+manifest rendered from it.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class Snapshot:
     """The user's code as it was when the job was sent."""
 
     digest: str
-    commit: str  # commit id of the checkout it came from; "" outside git
-    dirty: bool  # the folder held changes that the commit does not
+    commit: str  # commit id of the checkout; "" outside git
+    dirty: bool  # the folder held uncommitted changes
 
     def __str__(self) -> str:
         state = " with uncommitted changes" if self.dirty else ""
@@ -40,26 +40,28 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class ClusterName:
-    """A cluster by its kubeconfig context and the server that the context led to when the job was sent, and by what it
-    is known by everywhere: from inside it and on other machines it has other addresses and names."""
+    """A cluster by its kubeconfig context, its server when the job was sent, and its UID.
+
+    The UID is the same everywhere: inside the cluster and on other machines, addresses and names differ.
+    """
 
     context: str
     server: str
-    uid: str = ""  # of the namespace kube-system; empty for those who may not see it
+    uid: str = ""  # of the namespace kube-system; empty without permission to read it
 
 
 @dataclass(frozen=True, slots=True)
 class VmTarget:
-    """Where a job on TPU VMs runs."""
+    """The TPU VMs on which a job runs."""
 
     project: str
     zone: str
-    user: str  # whose login its hosts know: another driver logs in as the same, with a key of its own
-    nodes: tuple[str, ...] = ()  # TPU VMs that the person named, slice by slice; empty: the job makes its own
-    disk: str = ""  # a share of a file server, such as 10.0.0.2:/share, that is mounted before the program starts
-    mount: str = ""  # where
-    os_login: bool = False  # hosts know keys by OS Login, not by metadata
-    ids: tuple[str, ...] = ()  # of the named TPU VMs and their queued resources, as they were when the job was sent
+    user: str  # login on the hosts: other drivers use the same one, each with its own key
+    nodes: tuple[str, ...] = ()  # TPU VMs that the person named, slice by slice; empty: the job creates its own
+    disk: str = ""  # file server share to mount before the program starts, such as 10.0.0.2:/share
+    mount: str = ""  # mount point of the share
+    os_login: bool = False  # hosts accept keys from OS Login, not from metadata
+    ids: tuple[str, ...] = ()  # ids of the named TPU VMs and their queued resources when the job was sent
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,17 +72,17 @@ class Plan:
     settings: Settings
     slice: Slice
     snapshot: Snapshot | None = None
-    cluster: ClusterName | None = None  # of a place that is one
-    machine: str = ""  # of a place that is this machine
-    vms: VmTarget | None = None  # of a place with TPU VMs
-    log_stage: bool = False  # the program is told the stage as config.stage
-    resume: bool = False  # it may start from what another job left in its workdir
-    owner: str = ""  # who sent it; empty before it is sent
-    sent: float = 0.0  # when, in seconds since the epoch
+    cluster: ClusterName | None = None  # set where the place is a cluster
+    machine: str = ""  # set where the place is this machine
+    vms: VmTarget | None = None  # set where the place has TPU VMs
+    log_stage: bool = False  # pass the stage to the program as config.stage
+    resume: bool = False  # the job may start from what another job left in its workdir
+    owner: str = ""  # sender of the job; empty before it is sent
+    sent: float = 0.0  # time of sending, in seconds since the epoch
 
     @property
     def team(self) -> str:
-        """A team is a namespace with a LocalQueue of the same name."""
+        """The team: a namespace with a LocalQueue of the same name."""
         return self.spec.team or self.settings.team
 
     @property
@@ -89,7 +91,7 @@ class Plan:
 
     @property
     def host_names(self) -> list[str]:
-        """Slice by slice."""
+        """Host names, slice by slice."""
         return [
             host_name(self.id, slice_index, host_index)
             for slice_index in range(self.spec.slices)
@@ -115,28 +117,30 @@ class Plan:
 
     @property
     def workdir(self) -> str:
-        """Checkpoints, metrics and TensorBoard of this job. Empty when neither the job nor the settings name one: a
-        place with a disk of its own then gives it a folder."""
+        """Folder for checkpoints, metrics and TensorBoard data of this job.
+
+        Empty when neither the job nor the settings name one: a place with its own disk then provides a folder.
+        """
         if self.spec.workdir:
             return self.spec.workdir
         return f"{self.settings.artifacts}/runs/{self.id}" if self.settings.artifacts else ""
 
     @property
     def image(self) -> str:
-        """Of the job, or the one that the settings name for all; empty where neither does."""
+        """Image of the job, else of the settings; empty where neither names one."""
         return self.spec.image or self.settings.image or ""
 
     def workdir_of(self, origin: int) -> str:
-        """Of attempts that go back to attempt `origin`: in a folder of its own, a rerun finds no checkpoint."""
+        """Return the workdir of attempts with this origin: in its own folder, a rerun finds no checkpoint."""
         return self.workdir if origin == 0 or not self.workdir else f"{self.workdir}/rerun-{origin}"
 
     @property
     def command(self) -> tuple[str, ...]:
-        """The user's command with `config` as flags behind it."""
+        """The user's command followed by `config` as flags."""
         return (*self.spec.command, *config_flags(self.spec.config))
 
     def command_of(self, stage: int) -> tuple[str, ...]:
-        """Of an attempt, for places that start each by itself."""
+        """Return the command of an attempt, for places that start each separately."""
         return (*self.command, f"--config.stage={stage}") if self.log_stage else self.command
 
     def to_json(self) -> dict[str, Any]:
@@ -159,7 +163,7 @@ class Plan:
 
     @staticmethod
     def from_json(doc: Mapping[str, Any]) -> Plan:
-        """What was settled stays settled: neither today's checks nor today's catalogue read it differently."""
+        """Read a stored plan as it was settled, without today's checks or catalogue."""
         try:
             spec = JobSpec.stored(doc["spec"])
             if not doc.get("stall_given"):  # the stored spec holds defaults too
@@ -195,8 +199,10 @@ def make(
     taken: Container[str] = (),
     resume: bool = False,
 ) -> Plan:
-    """The plan for sending `spec` to `place`. Its id is a stand-in, the first free one for this spec: what is sent gets
-    one of its own (`with_fresh_id`)."""
+    """Return the plan for sending `spec` to `place`.
+
+    Its id is a placeholder, the first free one for this spec. `with_fresh_id` gives what is sent an id of its own.
+    """
     nonce = 0
     while (job_id := _id(spec, nonce)) in taken:
         nonce += 1
@@ -204,21 +210,21 @@ def make(
 
 
 def with_fresh_id(plan: Plan, taken: Container[str]) -> Plan:
-    """Return the plan with an id of this submission alone: whoever sends the same file elsewhere gets another one."""
+    """Return the plan with an id unique to this submission, so that two submissions of one file differ."""
     while (job_id := f"{plan.spec.name}-{_letters(secrets.token_bytes(8))}") in taken:
         continue
     return replace(plan, id=job_id)
 
 
 def _known(kind: type[T], document: Mapping[str, Any]) -> T:
-    """Of a stored dataclass what this version knows; lists become the tuples that they were."""
+    """Read a stored dataclass, ignoring unknown fields. Lists become tuples, as they were."""
     names = {one.name for one in fields(kind)}  # type: ignore[arg-type]
     values = {name: tuple(value) if isinstance(value, list) else value for name, value in document.items()}
     return kind(**{name: value for name, value in values.items() if name in names})
 
 
 def _id(spec: JobSpec, nonce: int) -> str:
-    """Derived from the spec, so that `render` shows the same each time."""
+    """Derive an id from the spec, so that `render` shows the same one each time."""
     return f"{spec.name}-{_letters(hashlib.sha256(f'{spec.digest}/{nonce}'.encode()).digest())}"
 
 
@@ -227,12 +233,12 @@ def _letters(data: bytes) -> str:
 
 
 def host_name(job_id: str, slice_index: int, host_index: int) -> str:
-    """A host's name, as JobSet names the pods of an indexed Job."""
+    """Return a host's name, as JobSet names the pods of an indexed Job."""
     return f"{job_id}-{SLICE_JOB}-{slice_index}-{host_index}"
 
 
 def config_flags(config: Mapping[str, Any], prefix: str = "config") -> list[str]:
-    """`{training: {learning_rate: 0.1}}` as `--config.training.learning_rate=0.1`, in the order written."""
+    """Return `{training: {learning_rate: 0.1}}` as `--config.training.learning_rate=0.1`, in the order written."""
     flags: list[str] = []
     for key, value in config.items():
         name = f"{prefix}.{key}"

@@ -1,4 +1,4 @@
-"""Why things end, in one table: what it means for the job, whose budget pays, and what may follow.
+"""Reasons for the end of an attempt: the job's state, the budget that pays, and what may follow.
 
 Lost hardware is never charged to the user's restart budget.
 """
@@ -47,25 +47,25 @@ class Reason(StrEnum):
 
 
 class Budget(StrEnum):
-    """Who pays for another attempt."""
+    """The budget that pays for another attempt."""
 
     NONE = "none"  # there is no other attempt
-    HARDWARE = "hardware"  # nobody: the rule alone decides
+    HARDWARE = "hardware"  # no budget: the rule alone decides
     USER = "user"  # max.restarts
 
 
 class Lost(StrEnum):
-    """What an attempt lost. A rule has an answer for each."""
+    """Kind of loss of an attempt. A rule has an answer for each."""
 
-    HOST = "host"  # the hardware is gone
+    HOST = "host"  # the hardware was lost
     PEER = "peer"  # the hardware is there, the processes lost each other
 
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    state: State  # the job's state when nothing follows
+    state: State  # the job's state when no attempt follows
     budget: Budget
-    lost: Lost | None  # what the job's rule is asked about; None: no rule is asked
+    lost: Lost | None  # question to the job's rule; None: the rule does not apply
     message: str  # {host} is the first host that failed
 
 
@@ -90,7 +90,7 @@ MEANINGS: dict[Reason, Meaning] = {
     Reason.OUT_OF_MEMORY: Meaning(_FAILED, _USER, None, "{host} ran out of memory"),
     Reason.DISK_FULL: Meaning(_FAILED, _USER, None, "the disk of {host} is full"),
     Reason.PORT_IN_USE: Meaning(_FAILED, _USER, None, "a port that {host} needs is taken by another program"),
-    # The port was free when tpukit chose it: no rule and no budget of the user answers for that.
+    # The port was free when tpukit chose it, so neither a rule nor the user's budget applies.
     Reason.PORT_LOST: Meaning(_FAILED, _HARDWARE, None, "another program took the port that tpukit chose for {host}"),
     Reason.PREEMPTED: Meaning(_FAILED, _HARDWARE, Lost.HOST, "{host} was preempted"),
     Reason.EVICTED: Meaning(_FAILED, _HARDWARE, None, "evicted from the queue"),

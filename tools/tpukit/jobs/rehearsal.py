@@ -1,4 +1,4 @@
-"""Losing a host on purpose, to see a job survive it before it runs on chips that cost money."""
+"""Lose a host on purpose, to check that a job survives it before it runs on chips that cost money."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Loss:
     step: int
 
     def victim(self, hosts: Sequence[HostView]) -> HostView | None:
-        """The host to lose, once it has reached the step."""
+        """Return the host to lose, once it has reached the step."""
         for host in hosts:
             due = host.step is not None and host.step >= self.step and host.state == "running"
             if (host.slice, host.index) == (self.slice, self.index) and due:
@@ -26,7 +26,7 @@ class Loss:
 
 
 def parse(text: str, slices: int, hosts: int) -> Loss:
-    """`1-0@30`: host 0 of slice 1, when it reports step 30."""
+    """Parse `1-0@30`: host 0 of slice 1, when it reports step 30."""
     match = re.fullmatch(r"(\d{1,4})-(\d{1,4})@(\d{1,9})", text, re.ASCII)
     if not match:
         raise Invalid(Problem("--lose", f"{text!r} is not a host and a step", "write SLICE-HOST@STEP, such as 1-0@30"))

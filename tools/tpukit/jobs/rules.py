@@ -1,4 +1,4 @@
-"""What follows when an attempt ends: history and a rule in, an action with its reason out. Pure.
+"""Decide what follows when an attempt ends, from its history and the job's rule. Pure.
 
 The table is the policy for lost hardware; the user's restart budget pays for everything else.
 """
@@ -30,22 +30,24 @@ RULES: dict[str, dict[Lost, Action]] = {
 }
 
 ATTEMPTS_WITHOUT_PROGRESS = 10
-"""How many attempts in a row may be lost without a new saved step. A program that dies so often before it saves
-would otherwise go on for ever, as nobody's budget pays for it."""
+"""Most attempts in a row that may be lost without a new saved step.
+
+Otherwise a program that always dies before it saves would restart forever, as no budget pays for it.
+"""
 
 SAY_PROGRESS = "print lines such as `step 12 loss 3.4`, or say under `progress:` in the job file how its lines look"
-"""What to do about a program that shows no steps."""
+"""Advice for a program that shows no steps."""
 
 BACKOFF_SECONDS = 1.0
 BACKOFF_MOST = 60.0
 CAPACITY_BACKOFF_MOST = 900.0
-"""A zone that has run out stays so for a while, and each request is an attempt in the record."""
+"""Longest delay without capacity: shortages last, and each request is an attempt in the record."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
     action: Action
-    state: State  # of the job from now on
+    state: State  # the job's next state
     reason: Reason | None
     message: str
     not_before: float = 0.0
@@ -54,11 +56,11 @@ class Verdict:
 def decide(
     attempts: Sequence[Attempt], rule: str, restarts: int, folded: Folded | None = None, *, begun: bool = False
 ) -> Verdict:
-    """Decide what follows the last of `attempts`, which has ended. `restarts` is the user's budget; `folded` are the
-    attempts before these.
+    """Decide what follows the last of `attempts`, which has ended.
 
-    `begun`: the place has begun the next attempt by itself, from the last checkpoint. Where the user allows restarts it
-    goes on, whatever the rule says about lost hardware: stopping it would lose work.
+    `restarts` is the user's budget; `folded` are the earlier attempts. `begun`: the place has started the next attempt
+    by itself, from the last checkpoint. If the user allows restarts it continues, whatever the rule says about lost
+    hardware, because stopping it would lose work.
     """
     last = attempts[-1]
     assert last.reason is not None
@@ -112,5 +114,5 @@ def following(attempts: Sequence[Attempt], action: Action, *, asked: bool = Fals
 
 
 def _backoff(failures: int, most: float = BACKOFF_MOST) -> float:
-    doublings = min(failures, 16)  # more are past the bound, and a thousand are more than a float holds
+    doublings = min(failures, 16)  # more are past the bound, and a thousand would overflow a float
     return min(BACKOFF_SECONDS * 2.0**doublings, most)

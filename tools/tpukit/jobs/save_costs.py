@@ -1,7 +1,7 @@
-"""For how long saves keep training waiting, from the times at which steps are reported.
+"""Measure how long saves block training, from the times at which steps are reported.
 
-A save shows as a step that takes longer than steps do: the time between two reports with a save between them, less
-what the steps in that time usually take.
+A save shows as a longer step: the time between two reports with a save between them, less the usual time of the steps
+in it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tpukit.places.base import HostView
 
 SAMPLES = 64
 LEAST = 3
-"""Intervals without a save after which the time of a step is known."""
+"""Number of intervals without a save after which the time of a step counts as known."""
 
 
 @dataclass(slots=True)
@@ -27,14 +27,16 @@ class _Host:
 
 
 class Saves:
-    """Of the attempts that one process drives."""
+    """Save costs of the attempts that one process drives."""
 
     def __init__(self) -> None:
         self._last: dict[tuple[str, int], _Host] = {}
 
     def held(self, job_id: str, attempt: int, hosts: Sequence[HostView]) -> float | None:
-        """Return for how long the save since the last call kept training waiting; None where there was none, or where
-        the time of a step is not known yet."""
+        """Return for how long the save since the last call blocked training.
+
+        None if there was no save, or if the time of a step is not known yet.
+        """
         first = min((one for one in hosts if one.step is not None and one.moved), key=_place, default=None)
         if first is None or first.step is None:
             return None
@@ -54,7 +56,6 @@ class Saves:
         return seconds - steps * median(last.step_seconds) if len(last.step_seconds) >= LEAST else None
 
     def keep_only(self, job_ids: Iterable[str]) -> None:
-        """Forget jobs that are driven no more."""
         active = set(job_ids)
         for key in [key for key in list(self._last) if key[0] not in active]:
             self._last.pop(key, None)

@@ -1,4 +1,4 @@
-"""Which new jobs wait because the budget of their team is spent."""
+"""Hold new jobs whose team has spent its budget."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CHECK_SECONDS = 60.0
 
 
 class Holding:
-    """Reads the budgets of a store once a minute. A store that is unreachable changes nothing."""
+    """Teams over budget, read from the store once a minute. An unreachable store changes nothing."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store, self._clock = store, clock
@@ -23,7 +23,7 @@ class Holding:
         self._teams: dict[str, str] = {}
 
     def why(self, job: Job) -> str:
-        """Return why a new job must wait; empty where it may begin."""
+        """Return why a new job must wait; empty if it may begin."""
         if self._clock.monotonic() - self._checked >= CHECK_SECONDS:
             self._checked = self._clock.monotonic()
             with suppress(TpukitError):

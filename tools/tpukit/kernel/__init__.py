@@ -1,8 +1,8 @@
-"""The kernel under everything that watches: it drives keys, and knows nothing of what they stand for.
+"""The kernel of every control loop. It drives keys, whatever they stand for.
 
-For each key: hold it, see it, decide, write the decision, act, report. Serial per key, parallel across keys, one call
-to see many. What is decided is written before it is done, with compare-and-set under a lease; acting is repeatable, so
-a kernel may be killed at any moment and another one anywhere goes on from the record.
+For each key: hold, observe, decide, write, act, report. Steps are serial per key and parallel across keys, and one call
+observes many keys. A decision is written before it is carried out, with compare-and-set under a lease, and acts are
+idempotent. A kernel may therefore be killed at any moment, and another one continues from the record.
 """
 
 from tpukit.kernel.controller import Decision, Holding, Hooks, Kernel, Records, Use

@@ -1,4 +1,4 @@
-"""What follows an error, by its class: how long to wait before the same key is tried again, and who is told. Pure."""
+"""Decide what follows an error, by its class: the wait until the next try, and whether to record it. Pure."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from tpukit.core.errors import Conflict, Denied, Invalid, NoCapacity, NotFound, 
 AT_ONCE, SOON = 0.0, 0.5
 FIRST, LONGEST = 1.0, 60.0
 SLOW = 300.0
-"""For what only a person can change: a grant, a file."""
+"""Wait after errors that a person must fix: a grant, a file."""
 QUIET = 2
-"""Passing trouble this often in a row is not worth a word on the record."""
+"""Number of transient errors in a row that are not recorded."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
     seconds: float
-    recorded: bool  # the record says what is wrong
+    recorded: bool  # write the error to the record
 
 
 def after(error: BaseException, failures: int, random: Callable[[], float]) -> Wait:
-    """`failures` counts those in a row, this one included; `random` gives numbers from 0 to 1."""
-    if isinstance(error, Conflict):  # somebody else wrote: read again
+    """Return the wait after the last of `failures` errors in a row. `random` returns numbers from 0 to 1."""
+    if isinstance(error, Conflict):  # another process wrote the record: read it again
         return Wait(AT_ONCE if failures <= QUIET else _growing(failures - QUIET, random), failures > QUIET)
     if isinstance(error, NotYet):
         return Wait(SOON, recorded=False)
@@ -39,5 +39,5 @@ def _growing(failures: int, random: Callable[[], float]) -> float:
 
 
 def _jitter(random: Callable[[], float]) -> float:
-    """From a half to the whole, so that many that failed together do not come back together."""
+    """Return a factor from 0.5 to 1, so that keys that failed together are not retried together."""
     return 0.5 + random() / 2

@@ -1,4 +1,4 @@
-"""Rounds over keys: list, hold, observe a group at once, then decide, write and act for each key by itself.
+"""Run rounds over keys: list, hold, observe a group at once, then decide, write and act for each key separately.
 
 Everything done for a key happens under a fence: adapters check its lease immediately before each call that changes
 something. A driver that cannot observe or act on a key for long releases its lease, so that another driver can try.
@@ -24,42 +24,44 @@ T = TypeVar("T", bound=msgspec.Struct)
 S = TypeVar("S")
 
 RACES = 5
-"""How often a decision is repeated because the record changed meanwhile."""
+"""Number of attempts at a decision when the record keeps changing."""
 BLIND_SECONDS = 60.0
-"""A driver that has not been able to observe or act on a key for this long releases its lease."""
+"""Seconds without observing or acting on a key after which a driver releases its lease."""
 OBSERVE_SECONDS, STEP_SECONDS = 300.0, 3600.0
-"""An observation, or the step of one key, that takes longer hangs and is abandoned. Every call has a shorter timeout of
-its own; the longest legitimate step runs a host's setup command."""
+"""Longest observation, and longest step of one key, before it counts as hung and is abandoned.
+
+Every call has a shorter timeout of its own; the longest legitimate step runs a host's setup command.
+"""
 MOST_ABANDONED = 5
-"""Threads that may hang before the process should be restarted."""
+"""Number of hung threads at which the process should be restarted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decision(Generic[T]):
-    """The record first, then the act."""
+    """The next record, written first, and the act that follows."""
 
     value: T
-    act: Any = None  # for Use.act; None: nothing
-    note: str = ""  # what is told of it
+    act: Any = None  # passed to Use.act; None: nothing to do
+    note: str = ""  # text of the event
 
 
 class Records(Protocol):
-    """Where the records are: a store, or whatever else can list, read and write them."""
+    """A collection of records: a store, or anything else that can list, read and write them."""
 
     def get(self, kind: Kind[T], key: str) -> Entry[T]:
-        """NotFound if there is none."""
+        """Return the record, or raise NotFound."""
 
     def put(
         self, kind: Kind[T], entry: Entry[T], value: T, *, lease: Lease | None = None, events: Sequence[Event] = ()
     ) -> Entry[T]:
-        """Conflict if the record is not what `entry` says any more, or the lease is not held any more."""
+        """Write the record. Raise Conflict if it differs from `entry` by now, or the lease is lost."""
 
     def list(
         self, kind: Kind[T], *, states: Sequence[str] = (), newest: bool = False, after: str = "", limit: int = 0
     ) -> Page[T]: ...
 
     def lease(self, name: str) -> Lease | None:
-        """Who holds it now; None: nobody."""
+        """Return the current lease; None if it is free."""
 
 
 class Holding(Protocol):
@@ -69,8 +71,11 @@ class Holding(Protocol):
         """Return the lease, renewed if it is due; None while another driver holds it."""
 
     def check(self, lease: Lease) -> float:
-        """Return for how many seconds the lease is certainly held, renewing it if that is short. LeaseLost if it is
-        not held any more."""
+        """Return for how many seconds the lease is certainly held, renewing it if that is short.
+
+        Raises:
+            LeaseLost: The lease is no longer held.
+        """
 
     def lost(self, name: str) -> None: ...
 
@@ -83,40 +88,43 @@ class Holding(Protocol):
 
 
 class Use(Protocol[T, S]):
-    """One use of the kernel. Each of its methods may be called from several threads, never twice at once for a key."""
+    """One use of the kernel. Its methods are called from several threads, but never concurrently for one key."""
 
     kind: Kind[T]
-    states: Sequence[str]  # of records that are driven
+    states: Sequence[str]  # states of records that are driven
 
     def select(self, entries: Sequence[Entry[T]]) -> Sequence[Entry[T]]:
-        """Those to drive now; the others wait for their turn."""
+        """Return the entries to drive now; the others wait for their turn."""
 
     def group(self, value: T) -> str | None:
-        """Keys of one group are observed with one call, apart from all others. None: it cannot be driven from here."""
+        """Return the group of a key, or None if it cannot be driven from here.
+
+        Keys of one group are observed with one call.
+        """
 
     def observe(self, group: str, entries: Sequence[Entry[T]]) -> Mapping[str, S | TpukitError]:
-        """What is there of each, by key. An error of one is its own affair; one that is raised concerns all."""
+        """Return the observation of each key. A returned error concerns one key, a raised one the whole group."""
 
     def decide(self, value: T, seen: S | None, now: float) -> Decision[T]:
-        """Pure."""
+        """Return the next step. Pure."""
 
     def act(self, value: T, act: Any) -> Callable[[T], T] | None:
-        """Do it. Doing it twice does it once. Return what the record learns from it, if anything."""
+        """Carry out an act, and return the change that it makes to the record, if any. Idempotent."""
 
     def failed(self, value: T, act: Any, error: TpukitError, now: float) -> Decision[T] | None:
-        """What the record says of an act that cannot be done; None: nothing, it is tried again."""
+        """Return the decision after an act that cannot be done, or None to retry it."""
 
     def troubled(self, value: T, text: str) -> T:
-        """The record of a key that cannot be driven on just now, and says why."""
+        """Return the record of a key that cannot be driven now, with the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """For those who count. Called from the threads that drive; what they raise is a bug of theirs."""
+    """Callbacks for metrics, called from the driving threads. They must not raise."""
 
     timed: Callable[[str, float], None] = lambda group, seconds: None  # after each round of a group
-    failed: Callable[[str, Exception], None] = lambda name, error: None  # of a key or a group, each time
-    ended: Callable[[Any], None] = lambda value: None  # the record of a key that is driven no more
+    failed: Callable[[str, Exception], None] = lambda name, error: None  # for each failure of a key or a group
+    ended: Callable[[Any], None] = lambda value: None  # with the record of a key that is no longer driven
 
 
 class Kernel(Generic[T, S]):
@@ -133,8 +141,11 @@ class Kernel(Generic[T, S]):
         hooks: Hooks | None = None,
         seed: int | None = None,
     ) -> None:
-        """`workers`: threads of each group; 0: everything happens in the calling thread. `report` receives each step
-        taken, `complain` each new error, once."""
+        """Create a kernel over `store`.
+
+        `workers`: threads of each group; 0: everything happens in the calling thread. `report` receives each step
+        taken, `complain` each new error, once.
+        """
         self._store, self._use, self._leases, self._clock = store, use, leases, clock
         self._report = report
         self._keys = RetryState(clock, complain, seed)
@@ -144,7 +155,7 @@ class Kernel(Generic[T, S]):
         self._held: dict[str, int] = {}  # keys whose lease this driver acquired, with its token
         self._observing: dict[str, Sequence[str]] = {}  # leases that each observation under way relies on
         self.rounds = 0
-        self.drivable = 0  # keys of the last round that can be driven from here, now or when it is their turn
+        self.drivable = 0  # keys of the last round that can be driven from here, now or later
         self.abandoned = 0  # pieces of work that never returned
 
     def round(self, only: Sequence[str] = ()) -> int:
@@ -168,16 +179,16 @@ class Kernel(Generic[T, S]):
         return len(entries)
 
     def settle(self, seconds: float) -> bool:
-        """Wait, at most so long, for work that is under way; return whether all of it is over."""
+        """Wait up to `seconds` for work under way; return whether all of it is over."""
         return self._under_way.settle(seconds)
 
     def close(self) -> None:
-        """Release every lease; do not wait for what hangs."""
+        """Release every lease, without waiting for hung work."""
         self._under_way.close()
         self._leases.close()
 
     def trouble(self) -> Mapping[str, str]:
-        """Return what cannot be driven now, and why: keys and groups."""
+        """Return the keys and groups that cannot be driven now, with the reasons."""
         return {**self._groups.texts(), **self._keys.texts()}
 
     def hanging(self, seconds: float) -> Mapping[str, float]:
@@ -186,7 +197,7 @@ class Kernel(Generic[T, S]):
         return {" ".join(name).strip(): age for name, age in running if age > seconds}
 
     def alive(self) -> bool:
-        """Whether enough threads are left. Those that hang can only be removed by restarting the process."""
+        """Report whether enough threads are left. Hung threads can only be removed by restarting the process."""
         return self.abandoned < MOST_ABANDONED
 
     def _entries(self, only: Sequence[str]) -> Sequence[Entry[T]]:
@@ -218,7 +229,7 @@ class Kernel(Generic[T, S]):
     def _drive(self, group: str, entries: Sequence[Entry[T]]) -> None:
         try:
             self._observe(group, entries)
-        except Exception as error:  # of the kernel itself or the store: the other groups go on
+        except Exception as error:  # an error of the kernel itself or the store: the other groups continue
             self._fail(self._groups, group, error)
         finally:
             self._observing.pop(group, None)
@@ -226,7 +237,7 @@ class Kernel(Generic[T, S]):
     def _observe(self, group: str, entries: Sequence[Entry[T]]) -> None:
         """Observe the keys of one group with one call, then start a step for each."""
         due = [entry for entry in entries if self._keys.due(entry.key, entry.revision)]
-        # A record that a person changed is driven at once, whatever the group waits for.
+        # Drive a record that a person changed at once, even while the group waits.
         changed = any(self._keys.changed(entry.key, entry.revision) for entry in due)
         if not due or not (self._groups.due(group) or changed):
             return
@@ -257,7 +268,7 @@ class Kernel(Generic[T, S]):
         self._hooks.timed(group, self._clock.monotonic() - began)
 
     def _forget(self, active: Set[str], busy: Set[Name]) -> None:
-        """Release what this driver holds of keys that ended elsewhere or were removed."""
+        """Release the leases of keys that ended elsewhere or were removed."""
         under_way = {key for _, key in busy}
         self._keys.keep_only(active | under_way)
         ended = self._held.keys() - active - under_way
@@ -267,9 +278,9 @@ class Kernel(Generic[T, S]):
             self._leases.release(*map(self._lease_name, ended))
 
     def _hold(self, entry: Entry[T]) -> tuple[Entry[T], Lease] | None:
-        """Return the record and its lease; None while another driver holds it, or where it is not driven any more.
+        """Return the record and its lease; None if another driver holds it, or if it is no longer driven.
 
-        A record that was read before its lease was taken may be out of date: another driver wrote it since.
+        A record that was read before its lease was taken may be out of date: another driver may have written it since.
         """
         key = entry.key
         try:
@@ -293,7 +304,7 @@ class Kernel(Generic[T, S]):
         return f"{self._use.kind.name}/{key}"
 
     def _step(self, entry: Entry[T], lease: Lease, seen: S | TpukitError | None) -> None:
-        """Take one step of one key. Whatever happens to it, the others go on."""
+        """Take one step of one key. Its errors do not affect other keys."""
         try:
             with fence.held(partial(self._leases.check, lease)):
                 if isinstance(seen, TpukitError):
@@ -319,8 +330,10 @@ class Kernel(Generic[T, S]):
                 self._hooks.ended(entry.value)
 
     def _abandon(self) -> None:
-        """Stop waiting for calls that never return. Their leases are released, so that they can change nothing when
-        they do return after all."""
+        """Stop waiting for calls that never return.
+
+        Their leases are released, so that the calls can change nothing if they return later.
+        """
         for (group, key), age in self._under_way.abandon().items():
             self.abandoned += 1
             error = Transient(f"no response for {age:.0f} s; abandoned")
@@ -330,7 +343,7 @@ class Kernel(Generic[T, S]):
                 self._leases.resign(*names)
 
     def _decide(self, entry: Entry[T], lease: Lease, seen: S | None) -> tuple[Entry[T], Decision[T]]:
-        """Return the decision, and the record as it was written with it."""
+        """Return the written record and the decision."""
         for last in (False,) * (RACES - 1) + (True,):
             if not self._driven(entry):  # another driver has ended it
                 break
@@ -349,7 +362,7 @@ class Kernel(Generic[T, S]):
                     raise LeaseLost(f"another driver took over {lease.name}") from None
                 if last:
                     raise
-                entry = self._store.get(self._use.kind, entry.key)  # a person asked for something: decide again
+                entry = self._store.get(self._use.kind, entry.key)  # a person requested something: decide again
         return entry, Decision(entry.value)
 
     def _write(self, entry: Entry[T], lease: Lease, decision: Decision[T], now: float) -> Entry[T]:
@@ -381,7 +394,7 @@ class Kernel(Generic[T, S]):
         return self._learn(entry, lease, learned) if learned else entry
 
     def _learn(self, entry: Entry[T], lease: Lease, learned: Callable[[T], T]) -> Entry[T]:
-        """Write what an act taught. A person may have changed the record meanwhile: that change stays."""
+        """Write what an act returned, preserving a person's concurrent change of the record."""
         for last in (False,) * (RACES - 1) + (True,):
             value = learned(entry.value)
             if value == entry.value:
@@ -397,7 +410,7 @@ class Kernel(Generic[T, S]):
         return entry
 
     def _gone(self, key: str) -> bool:
-        """Whether the record was removed."""
+        """Report whether the record was removed."""
         try:
             self._store.get(self._use.kind, key)
         except NotFound:
@@ -411,7 +424,7 @@ class Kernel(Generic[T, S]):
         self._hooks.failed(name, error)
 
     def _record(self, entry: Entry[T], lease: Lease, text: str) -> None:
-        """Write to the record why it does not move; and remember which revision failed, to notice a person's change."""
+        """Write to the record why it does not move, and note the failed revision, to notice a person's change."""
         self._keys.seen(entry.key, entry.revision)
         if not text:
             return
@@ -427,6 +440,8 @@ class Kernel(Generic[T, S]):
 
 
 def _is_blindness(error: Exception) -> bool:
-    """Whether another driver could do better: its network, its rights or its version may differ. A race or an operation
-    that is not finished yet is the same for all."""
+    """Report whether another driver could do better, because its network, rights or version differ.
+
+    A race or an unfinished operation is the same for all drivers.
+    """
     return not isinstance(error, (Conflict, NotYet))

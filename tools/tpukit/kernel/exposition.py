@@ -1,4 +1,4 @@
-"""Numbers as Prometheus reads them: https://prometheus.io/docs/instrumenting/exposition_formats/"""
+"""Metrics in the Prometheus format: https://prometheus.io/docs/instrumenting/exposition_formats/."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 BUCKETS = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
-"""Seconds, of what takes moments."""
+"""Histogram bounds in seconds, for short calls."""
 
 
 class Histogram:

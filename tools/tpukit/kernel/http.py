@@ -1,4 +1,4 @@
-"""Health, readiness and metrics on loopback."""
+"""Serve health, readiness and metrics on loopback."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from tpukit.core.errors import Conflict, Transient
 
 LOOPBACK = "127.0.0.1"
 PORT = 9464
-"""What Prometheus exporters of this kind use: https://github.com/prometheus/prometheus/wiki/Default-port-allocations"""
+"""Port of Prometheus exporters of this kind.
+
+See https://github.com/prometheus/prometheus/wiki/Default-port-allocations.
+"""
 REQUEST_SECONDS = 10.0
 CHECK_SECONDS = 5.0
 PROBES = {"live": "/healthz", "ready": "/readyz"}
@@ -35,7 +38,11 @@ class Counted(Protocol):
 
 
 def start(service: Probed, metrics: Counted, port: int, host: str = LOOPBACK) -> ThreadingHTTPServer:
-    """Conflict where the port is taken. Port 0 takes one that is free; the answer knows which."""
+    """Serve in a background thread. Port 0 picks a free one, which the server knows.
+
+    Raises:
+        Conflict: The port is taken.
+    """
 
     class Handler(BaseHTTPRequestHandler):
         timeout = REQUEST_SECONDS
@@ -64,7 +71,7 @@ def start(service: Probed, metrics: Counted, port: int, host: str = LOOPBACK) ->
             self.wfile.write(body)
 
         def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002
-            """A scrape every few seconds is no news."""
+            """Drop the log of frequent scrapes."""
 
     try:
         server = _Server((host, port), Handler)
@@ -78,7 +85,11 @@ def start(service: Probed, metrics: Counted, port: int, host: str = LOOPBACK) ->
 
 
 def check(probe: str, port: int, program: str = "tpu serve") -> str:
-    """Ask the one that serves on this machine. Transient where it does not answer or is not well."""
+    """Probe the service on this machine.
+
+    Raises:
+        Transient: The service is unreachable or unhealthy.
+    """
     connection = http.client.HTTPConnection(LOOPBACK, port, timeout=CHECK_SECONDS)
     try:
         connection.request("GET", PROBES[probe])
@@ -97,4 +108,4 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A reader that left early is no news either."""
+        """Drop errors of clients that disconnected early."""

@@ -1,4 +1,4 @@
-"""The leases that this process holds: acquired when a key is first driven, renewed, checked before acts, released."""
+"""Leases of this process: acquired when a key is first driven, renewed, checked before acts, released."""
 
 from __future__ import annotations
 
@@ -11,18 +11,20 @@ from tpukit.core.errors import Conflict, LeaseLost, TpukitError, Transient
 from tpukit.kernel.store import Holder, Lease, Store
 
 SECONDS = 45.0
-"""How long a driver on another machine may be silent before another driver takes its keys. A dead process of this
-machine loses them at once."""
+"""Seconds of silence after which the keys of a driver on another machine are taken over.
+
+A dead process of this machine loses them at once.
+"""
 
 
 log = logging.getLogger("tpukit.kernel")
 
 
 class Leases:
-    """Safe from any thread.
+    """The leases that one process holds. Thread-safe.
 
-    The age of a lease is measured on the clock that counts suspended time, from before the request that renewed it was
-    sent: a process that was suspended for longer than its lease knows so when it resumes.
+    The age of a lease is measured on the clock that counts suspended time, from before the renewing request was sent.
+    A process that was suspended for longer than its lease therefore notices when it resumes.
     """
 
     def __init__(self, store: Store, holder: Holder, clock: Clock, *, seconds: float = 0.0) -> None:
@@ -57,7 +59,7 @@ class Leases:
         """Return for how many seconds `lease` is certainly held; renew it first if that is too short for an act.
 
         Raises:
-            LeaseLost: It was released or taken over since it was acquired.
+            LeaseLost: The lease was released or taken over since it was acquired.
         """
         with self._lock:
             known = self._held.get(lease.name)
@@ -74,7 +76,7 @@ class Leases:
             raise LeaseLost(f"the lease on {lease.name} lapsed while the store was unreachable") from error
 
     def lost(self, name: str) -> None:
-        """Forget a lease that another driver has, as a refused write has shown."""
+        """Forget a lease that another driver holds, after a refused write."""
         with self._lock:
             self._held.pop(name, None)
 
@@ -94,7 +96,7 @@ class Leases:
         with self._lock:
             due = [lease for lease, at in self._held.values() if now - at >= self._third]
         for lease in due:
-            with suppress(TpukitError):  # lost, or the store is unreachable: the next check or write finds out
+            with suppress(TpukitError):  # lost, or the store is unreachable: the next check or write notices
                 self._renew(lease)
 
     def _renew(self, lease: Lease) -> float:
@@ -119,7 +121,7 @@ class Leases:
         while not self._closed.wait(self._third / 2):
             try:
                 self.renew()
-            except Exception:  # the store was closed, say: whoever acts next finds out whether the lease is held
+            except Exception:  # for example a closed store: the next act checks whether the lease is held
                 log.debug("leases were not renewed", exc_info=True)
 
     def close(self) -> None:

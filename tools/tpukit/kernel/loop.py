@@ -1,4 +1,4 @@
-"""Rounds, for ever. No error ends them: those of one key are the kernel's affair, those of the store are waited out."""
+"""Run rounds until stopped. The kernel handles errors of one key, and the loop retries after errors of the store."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from tpukit.core.clock import Clock
 from tpukit.core.errors import TpukitError
 
 LONGEST_WAIT = 30.0
-"""Between two tries while the store is away."""
+"""Most seconds between two tries while the store is unreachable."""
 LATE_SECONDS = 60.0
-"""A loop that has not come round for so long hangs."""
+"""Seconds without a new round after which a loop counts as hung."""
 HANGING_SECONDS = 120.0
-"""Calls have timeouts below this; only uploads and a host's setup command take longer."""
+"""Seconds after which a call is reported: only uploads and a host's setup command may take longer."""
 log = logging.getLogger("tpukit.kernel")
 
 
@@ -27,7 +27,7 @@ class Works(Protocol):
 
 
 class Loop:
-    """`run` is called once, in any thread; everything else may be called from anywhere."""
+    """A control loop. Call `run` once, in any thread; everything else is thread-safe."""
 
     def __init__(
         self,
@@ -42,20 +42,23 @@ class Loop:
         failed: Callable[[], None] = lambda: None,
         kernel: Works | None = None,
     ) -> None:
-        """`tick`: seconds between two rounds. `store`: its name in messages; `meanwhile`: what goes on while it is
-        unreachable. `passed` and `failed` are called after each round. `kernel`: what the rounds drive."""
+        """Create a loop that calls `round` every `tick` seconds.
+
+        `store`: its name in messages; `meanwhile`: what continues while it is unreachable. `passed` and `failed` are
+        called after each round. `kernel`: the kernel that the rounds drive.
+        """
         self._kernel = kernel
         self._once, self._clock, self._tick, self._say = round, clock, tick, say
         self._store, self._meanwhile = store, meanwhile
         self._passed, self._failed = passed, failed
         self._stop, self._wake = threading.Event(), threading.Event()
         self._beat = clock.monotonic()
-        self._finished = 0.0  # when a round last went through
+        self._finished = 0.0  # end of the last successful round
         self._away = ""
         self._failures = 0
 
     def run(self, *, until_idle: bool = False) -> None:
-        """Until it is stopped; or until a round says that nothing is left."""
+        """Run until stopped; with `until_idle`, until a round finds nothing left."""
         try:
             while not self._stop.is_set():
                 if not self.round() and until_idle:
@@ -69,11 +72,11 @@ class Loop:
         self._wake.set()
 
     def wake(self) -> None:
-        """A hint that something changed: it shortens the wait."""
+        """Shorten the wait: something may have changed."""
         self._wake.set()
 
     def alive(self) -> bool:
-        """Whether rounds start and finish. An unreachable store is no reason for a restart."""
+        """Report whether rounds start and finish. An unreachable store is no reason for a restart."""
         if self._kernel is not None and not self._kernel.alive():
             return False
         return self._clock.monotonic() - self._beat < LATE_SECONDS + self._tick() + LONGEST_WAIT
@@ -83,12 +86,12 @@ class Loop:
         return self._kernel.hanging(HANGING_SECONDS) if self._kernel is not None else {}
 
     def ready(self) -> bool:
-        """Whether the store answers and a round went through lately."""
+        """Report whether the store is reachable and a round succeeded recently."""
         finished = self._finished
         return not self._away and finished > 0 and self._clock.monotonic() - finished < LATE_SECONDS + self._tick()
 
     def beside(self, name: str, work: Callable[[], None], seconds: float) -> threading.Event:
-        """Do it again and again beside the rounds; what comes back is set when it was done once."""
+        """Run `work` periodically in a background thread; the returned event is set after its first run."""
         once = threading.Event()
 
         def repeat() -> None:
@@ -103,7 +106,7 @@ class Loop:
         return once
 
     def round(self) -> int:
-        """One round; how much is left. An unknown number counts as one."""
+        """Run one round, and return how much is left. An unknown number counts as one."""
         self._beat = self._clock.monotonic()
         try:
             left = self._once()
@@ -127,7 +130,7 @@ class Loop:
         self._away = str(error) or type(error).__name__
 
     def _pause(self) -> None:
-        """A hint shortens the wait to no less than half: what we write ourselves is one too."""
+        """Wait for the next round. A hint at most halves the wait, because our own writes are hints too."""
         tick = self._tick()
         if self._failures:
             self._stop.wait(min(LONGEST_WAIT, tick * 2.0 ** min(self._failures, 10)))

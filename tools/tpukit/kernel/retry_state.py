@@ -1,4 +1,4 @@
-"""Errors by name: how often in a row, since when, when to retry, and what was reported."""
+"""Errors by name: failures in a row, time of the first, time of the next try, and what was reported."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ class _Failing:
 
 
 class RetryState:
-    """State of one kernel, safe from any thread. Another driver does not need it to continue."""
+    """Errors of one kernel. Thread-safe; another driver does not need them to continue."""
 
     def __init__(self, clock: Clock, complain: Callable[[str, str], None], seed: int | None = None) -> None:
         self._clock, self._complain = clock, complain
         self._random = random.Random(seed)  # noqa: S311  # spreads retries, guards nothing
         self._lock = threading.Lock()
         self._known: dict[str, _Failing] = {}
-        self._revisions: dict[str, int] = {}  # of the records that were last tried in vain
+        self._revisions: dict[str, int] = {}  # revisions of the records at their last failure
 
     def due(self, name: str, revision: int | None = None) -> bool:
-        """Whether it may be tried now: its wait is over, or its record changed since the last try."""
+        """Report whether it may be tried now: its wait is over, or its record changed since the last try."""
         with self._lock:
             failing = self._known.get(name)
         if failing is None or self._clock.monotonic() >= failing.until:
@@ -44,7 +44,7 @@ class RetryState:
         return revision is not None and self.changed(name, revision)
 
     def changed(self, name: str, revision: int) -> bool:
-        """Whether the record was written by another process since the last failure."""
+        """Report whether another process wrote the record since the last failure."""
         with self._lock:
             return self._revisions.get(name, revision) != revision
 
@@ -78,7 +78,7 @@ class RetryState:
         return self._clock.monotonic() - failing.since if failing else 0.0
 
     def rest(self, name: str, seconds: float) -> None:
-        """Do not try it for so long, unless its record changes."""
+        """Delay the next try by `seconds`, unless the record changes."""
         now = self._clock.monotonic()
         with self._lock:
             failing = self._known.setdefault(name, _Failing(now))
@@ -90,14 +90,13 @@ class RetryState:
             self._revisions.pop(name, None)
 
     def keep_only(self, names: Container[str]) -> None:
-        """Forget all others."""
         with self._lock:
             for name in [name for name in (*self._known, *self._revisions) if name not in names]:
                 self._known.pop(name, None)
                 self._revisions.pop(name, None)
 
     def for_record(self, name: str) -> str:
-        """Return what the record should say of it; empty while it is too early for that."""
+        """Return the text for the record; empty while it is too early for one."""
         with self._lock:
             failing = self._known.get(name)
             return failing.text if failing and failing.recorded else ""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from tpukit.core.clock import Clock
 
 Name = tuple[str, str]
-"""A pool of threads, and what is done in it: a group's observation has an empty second part."""
+"""A thread pool and the work in it. The second part is empty for a group's observation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class _Piece:
 
 
 class UnderWay:
-    """Safe from any thread. With 0 `workers`, work runs in the calling thread."""
+    """Pieces of work under way. Thread-safe. With 0 `workers`, work runs in the calling thread."""
 
     def __init__(self, clock: Clock, workers: int) -> None:
         self._clock, self._workers = clock, workers
@@ -35,7 +35,7 @@ class UnderWay:
             return frozenset(self._pieces)
 
     def start(self, name: Name, limit: float, work: Callable[[], None]) -> None:
-        """Run `work` unless something is under way under that name. `limit`: seconds after which it hangs."""
+        """Run `work` unless something is under way under that name. `limit`: seconds after which it counts as hung."""
         if not self._workers:
             work()
             return
@@ -65,7 +65,7 @@ class UnderWay:
         return hung
 
     def settle(self, seconds: float) -> bool:
-        """Wait, at most so long, until nothing is under way; return whether that is so."""
+        """Wait up to `seconds` until nothing is under way; return whether that is so."""
         due = time.monotonic() + seconds
         while self.names():
             if time.monotonic() >= due:
@@ -74,7 +74,7 @@ class UnderWay:
         return True
 
     def close(self) -> None:
-        """Drop what has not begun; do not wait for what hangs."""
+        """Drop work that has not begun, without waiting for hung work."""
         for pool in self._pools.values():
             pool.shutdown(wait=False, cancel_futures=True)
 

@@ -1,4 +1,4 @@
-"""What was decided of a job, done in its place, and what its record says where that cannot be done."""
+"""Carry out decisions about jobs in their places, and record failures to do so."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tpukit.places.base import FollowUp, Handle, Place
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """An act with what belongs to it."""
+    """An act with its parameters."""
 
     act: Act
     grace: float
@@ -27,7 +27,7 @@ class Order:
 
 
 def act(place: Place, handle: Handle, order: Order) -> Callable[[Job], Job] | None:
-    """Do it, and return what the record learns from it. Doing it twice does it once."""
+    """Carry out an act, and return the change that it makes to the record, if any. Idempotent."""
     if order.act is Act.SUBMIT:
         learned = place.submit(handle)
         return partial(_with_learned, handle.attempt.number, learned) if learned else None
@@ -39,7 +39,7 @@ def act(place: Place, handle: Handle, order: Order) -> Callable[[Job], Job] | No
 
 
 def _with_learned(number: int, learned: Mapping[str, Any], job: Job) -> Job:
-    """Return the record with what its place needs to recognise the attempt, unless the attempt is over."""
+    """Add to the record what its place needs to recognise the attempt, unless the attempt has ended."""
     attempt = job.attempt
     if attempt is None or attempt.number != number or attempt.state.ended:
         return job
@@ -48,9 +48,9 @@ def _with_learned(number: int, learned: Mapping[str, Any], job: Job) -> Job:
 
 
 def failed(job: Job, order: Order, error: TpukitError, now: float) -> Job | None:
-    """A job that can never start as it is ends with the reason, and makes room for the next. None: it is tried again.
+    """Return the closing record of a job that can never start as it is, or None when the act is to be retried.
 
-    Some of it may have started: the record ends when nothing of it runs.
+    The job makes room for the next. Parts of it may have started: the record ends once nothing of it runs.
     """
     attempt = job.attempt
     if order.act is not Act.SUBMIT or not isinstance(error, Invalid) or attempt is None:

@@ -1,7 +1,7 @@
-"""The next step of a job: its record and what its place has of it in, the record after that and an act out. Pure.
+"""Decide the next step of a job from its record and its place's observation. Pure.
 
-A record says that a job has ended only when nothing of it runs any more. Until then `outcome` holds how it will end,
-and its place is told to stop it, again and again, whoever drives.
+A record says that a job has ended only when nothing of the job runs any more. Until then `outcome` holds how it will
+end, and every driver tells its place to stop it in each round.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from tpukit.jobs.spec import JobSpec
 from tpukit.places.base import FollowUp, HostView, Observation
 
 HANG_GRACE = 1.0
-"""A host that hangs will not save, however long it is given."""
+"""Seconds of grace for a hung host, which does not save anyway."""
 
 
 PACES = 3.0
-"""So many times the longest silence that a host has broken before, it may be silent."""
+"""Multiple of a host's longest earlier silence for which the host may be silent."""
 
 
 class Act(StrEnum):
@@ -35,7 +35,7 @@ class Act(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The record first, then the act."""
+    """The next record, written first, and the act that follows."""
 
     job: Job
     act: Act | None = None
@@ -45,13 +45,13 @@ class Step:
 
 
 def decide(job: Job, spec: JobSpec, seen: Observation | None, now: float) -> Step:
-    """Of a job that has not ended. `seen` is its last attempt as the place has it; None where there is no attempt."""
+    """Return the next step of an active job. `seen` is its last attempt in its place, None without an attempt."""
     step = _decide(job, spec, _within_bounds(seen), now)
     return dataclasses.replace(step, job=history.bounded(step.job))
 
 
 def _within_bounds(seen: Observation | None) -> Observation | None:
-    """Texts as the record will hold them: longer ones would differ from it in every round."""
+    """Cut texts to the length that the record holds: longer ones would differ from it in every round."""
     if seen is None:
         return None
     detail, warning = (history.cut(text, history.DETAIL_BYTES) for text in (seen.detail, seen.warning))
@@ -108,7 +108,7 @@ def _running(job: Job, spec: JobSpec, attempt: Attempt, seen: Observation, now: 
 
 
 def _begin(job: Job, spec: JobSpec, seen: Observation | None, now: float) -> Step:
-    """Between attempts: what a person asked for goes before what the rules say."""
+    """Start the next attempt if it is due. A person's request takes precedence over the rules."""
     if job.wanted == "stop":
         said = message(Reason.CANCELLED)
         return _finish(job, spec, Outcome(State.CANCELLED, Reason.CANCELLED, said), seen, now)
@@ -119,7 +119,7 @@ def _begin(job: Job, spec: JobSpec, seen: Observation | None, now: float) -> Ste
         return _launch(job, rules.following((), Action.RERUN), "first attempt", now)
     verdict = rules.decide(job.attempts, spec.rule, spec.max.restarts, job.folded)
     ended = job.attempts[-1].ended
-    if ended <= now < verdict.not_before:  # a clock that was set back makes nobody wait longer
+    if ended <= now < verdict.not_before:  # a clock that was set back must not prolong the wait
         return Step(job)
     return _launch(job, rules.following(job.attempts, verdict.action), str(verdict.action), now)
 
@@ -151,9 +151,9 @@ def _grace(reason: Reason, spec: JobSpec) -> float:
 
 
 def _leave(job: Job, spec: JobSpec, attempt: Attempt, seen: Observation, now: float) -> Step:
-    """It was told to leave, or is to be. It is over when the place has nothing of it any more."""
+    """Stop the attempt, and end it when its place has nothing of it any more."""
     if attempt.stopping is None:
-        if seen.state.ended and not seen.active:  # it was quicker
+        if seen.state.ended and not seen.active:  # it ended before the stop
             return _end(job, spec, attempt, seen, now)
         return _stop(job, spec, marks.told(attempt, seen.hosts, now), Reason.CANCELLED)
     if seen.active:
@@ -186,7 +186,7 @@ def _end(job: Job, spec: JobSpec, attempt: Attempt, seen: Observation, now: floa
     if verdict.action is Action.NOTHING:
         assert verdict.reason is not None
         return _finish(job, spec, Outcome(verdict.state, verdict.reason, verdict.message), seen, attempt.ended)
-    if seen.next is not None:  # the place has begun it by itself
+    if seen.next is not None:  # the place started the next attempt by itself
         following = replace(rules.following(job.attempts, verdict.action), learned=history.learned({}, seen.next))
         step = _launch(job, following, f"{verdict.message}; {verdict.action}", now)
         return Step(step.job, note=step.note)
@@ -194,7 +194,7 @@ def _end(job: Job, spec: JobSpec, attempt: Attempt, seen: Observation, now: floa
 
 
 def _finish(job: Job, spec: JobSpec, outcome: Outcome, seen: Observation | None, at: float) -> Step:
-    """It ends this way; the record says so when nothing of it runs."""
+    """End the job with this outcome; the record ends when nothing of the job runs."""
     if seen is not None and (seen.active or seen.held):
         closing = replace(job, outcome=outcome, message=outcome.message)
         return Step(closing, Act.STOP, float(spec.max.grace), outcome.message)
@@ -225,11 +225,11 @@ def _with(job: Job, attempt: Attempt) -> Job:
 
 
 def _stalled(hosts: tuple[HostView, ...], stall: float, *, early: bool) -> str:
-    """Return the host that hangs, when no host moved for so long: one that is stopped, or the one furthest behind.
+    """Return the host that hangs, or "" while any host moves: a stopped host first, else the one furthest behind.
 
-    Only hosts whose steps can be read can stall, and only by evidence: `idle` counts while their reports could be read.
-    A host that reports by printing does so at its own pace, and has to be silent for longer than that. `early`: the job
-    file sets max.stall, so it holds before the second step too, when no pace is known.
+    Only hosts with readable steps can stall, and `idle` counts only while their reports could be read. A host that
+    reports by printing has to be silent for longer than its own pace. `early`: the job file sets max.stall, so it also
+    holds before the second step, when no pace is known.
     """
     reporting = [host for host in hosts if host.step is not None or (early and host.early)]
     if not reporting or any(host.idle < _patience(host, stall, early) for host in reporting):

@@ -1,4 +1,4 @@
-"""Drives jobs: the kernel with places behind it. Several may run at once, on one machine or many."""
+"""Drive jobs: the kernel with places behind it. Several drivers may run at once, on one or more machines."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from tpukit.kernel.store import Entry, Holder, Store, mark
 from tpukit.places.base import Known, Observation, Place
 
 ENDED_JOBS = 500
-"""So many of the newest jobs that have ended tell a sweep where to look."""
+"""Number of the newest ended jobs whose plans tell a sweep where to look."""
 _ENDED = tuple(state for state in State if state.ended)
 
 
 class JobUse:
-    """What the kernel needs to know of jobs."""
+    """Adapter of jobs to the kernel."""
 
     kind = JOBS
     states: Sequence[str] = ACTIVE
@@ -43,12 +43,12 @@ class JobUse:
         held: Callable[[Job], str],
     ) -> None:
         self._places = places
-        self._held = held  # why a job that has not begun must not begin yet; empty: it may
+        self._held = held  # reason why a job that has not begun must wait; empty: none
         self._observer = Observer(places, observed)
-        self._parallel = parallel  # jobs that may use this machine at once; 0: all
+        self._parallel = parallel  # most jobs that may use this machine at once; 0: no limit
 
     def select(self, entries: Sequence[Entry[Job]]) -> Sequence[Entry[Job]]:
-        """In the order they were sent; those for this machine as many as it takes at once."""
+        """Return entries in the order they were sent, and at most `parallel` jobs on this machine."""
         self._observer.keep_only([entry.value for entry in entries])
         if not self._parallel:
             return entries
@@ -71,7 +71,7 @@ class JobUse:
         return self._observer.observe([entry.value for entry in entries])
 
     def decide(self, job: Job, seen: Observation | None, now: float) -> Decision[Job]:
-        if seen is None and job.attempts:  # somebody launched one since we looked: look first
+        if seen is None and job.attempts:  # another driver launched an attempt: observe it first
             return Decision(job)
         if not job.attempts and job.wanted == "run" and (why := self._held(job)):
             return Decision(history.bounded(replace(job, message=why)))
@@ -89,7 +89,7 @@ class JobUse:
         return history.bounded(replace(job, message=text)) if not job.state.ended else job
 
     def _uses_this_machine(self, job: Job) -> bool:
-        """Jobs of other machines in a shared store take no room here, nor do those that cannot be read."""
+        """Report whether the job takes room on this machine. Unreadable jobs and jobs of other machines do not."""
         place = self._places.get(job.place)
         try:
             return place is not None and place.capabilities.uses_this_machine and self.group(job) is not None
@@ -98,7 +98,7 @@ class JobUse:
 
 
 class Driver:
-    """The kernel over jobs, and what is done beside it: sweeping, and giving jobs back."""
+    """The kernel over jobs, with sweeping and release."""
 
     def __init__(
         self,
@@ -116,7 +116,7 @@ class Driver:
         hooks: Hooks | None = None,
     ) -> None:
         self._store, self._places, self._complain = store, places, complain
-        self._read = Plans()  # of jobs that sweeps know
+        self._read = Plans()  # plans of the jobs that sweeps know
         self.leases = Leases(store, holder, clock)
         self.kernel: Kernel[Job, Observation] = Kernel(
             store,
@@ -130,11 +130,11 @@ class Driver:
         )
 
     def round(self, only: Sequence[str] = ()) -> int:
-        """One step for each active job (or those named); how many are still active."""
+        """Run one step for each active job (or those named), and return how many are still active."""
         return self.kernel.round(only)
 
     def sweep(self) -> list[str]:
-        """Remove what no active job knows of; what was removed. A place that is away costs the others nothing."""
+        """Remove what no active job knows, and return it. An unreachable place does not hold up the others."""
         removed = []
         for place in self._places.values():
             try:
@@ -150,7 +150,7 @@ class Driver:
 
     @contextmanager
     def _claim(self, job_id: str) -> Iterator[bool]:
-        """Hold the lease of a job that is to be swept, under the fence: a person may resume it in this moment."""
+        """Hold the lease of a job to be swept, under the fence, because a person may resume the job meanwhile."""
         name = f"{JOBS.name}/{job_id}"
         lease = None if self.leases.holds(name) else self.leases.hold(name)  # held: this process drives it
         if lease is None:
@@ -163,10 +163,10 @@ class Driver:
             self.leases.release(name)
 
     def _known(self, place: str) -> Known:
-        """A record that cannot be read counts as active in every place: nothing tells which it is in.
+        """Return the jobs known in a place. An unreadable record counts as active in every place: its own is unknown.
 
         Raises:
-            Conflict: The store was moved, so that its records are out of date.
+            Conflict: The store was moved, so its records are out of date.
         """
         mark.refuse_if_moved(self._store)
         page = self._store.list(JOBS, states=ACTIVE)

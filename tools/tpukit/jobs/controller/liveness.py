@@ -1,8 +1,8 @@
-"""For how long hosts have not moved, counted from evidence alone.
+"""Count how long hosts have not moved, from evidence alone.
 
-Seconds count only between two moments at which a host's progress could really be read, on a clock that stands still
-while the machine sleeps, and only so many at once: a closed lid, a clock that was set back, a stream that broke or a
-driver that was stopped for an hour makes nobody hang.
+Seconds count only between two readings of a host's progress, on a clock that stands still while the machine sleeps, and
+at most `MOST_AT_ONCE` at a time. A sleeping machine, a clock that was set back, a broken stream or a driver that was
+stopped for an hour therefore never makes a host count as hung.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class _Last:
 
 
 class Liveness:
-    """Of the attempts that one process drives. Nobody else needs it: whoever takes over begins to count anew."""
+    """Idle times of the attempts that one process drives. A driver that takes over starts counting from zero."""
 
     def __init__(self) -> None:
         self._last: dict[tuple[str, int, str], _Last] = {}
@@ -38,7 +38,7 @@ class Liveness:
     def _counted(self, key: tuple[str, int, str], host: HostView, running: bool) -> HostView:
         last = self._last.get(key)
         if last is None and host.step is None and not host.heard:
-            return host  # of most hosts of a large job nothing is read, and nothing is to be remembered
+            return host  # most hosts of a large job report nothing, so nothing is kept for them
         idle = 0.0
         if last and running and (last.step, last.early) == (host.step, host.early):
             idle = last.idle + min(max(0.0, host.heard - last.heard), MOST_AT_ONCE)
@@ -46,7 +46,7 @@ class Liveness:
         return host if idle == host.idle else replace(host, idle=idle)
 
     def keep_only(self, job_ids: Iterable[str]) -> None:
-        """Forget jobs that are driven no more. Other threads may count meanwhile, so a copy is gone through."""
+        """Forget jobs that are no longer driven. Iterates over a copy, because other threads may count meanwhile."""
         active = set(job_ids)
         for key in [key for key in list(self._last) if key[0] not in active]:
             self._last.pop(key, None)

@@ -1,4 +1,4 @@
-"""What places have of jobs: one call for all that are in one place, with what each of their hosts is known by."""
+"""Observe jobs in their places: one call for all jobs of a place, with the idle time of each host."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from tpukit.places.base import Observation, Place
 class Observer:
     def __init__(self, places: Mapping[str, Place], observed: Callable[[str, Observation], None]) -> None:
         self._places = places
-        self._observed = observed  # told of each observation, for those who show it
+        self._observed = observed  # called with each observation, for display
         self._liveness = Liveness()
         self._saves = Saves()
         self.plans = Plans()
 
     def group(self, job: Job) -> str | None:
-        """Jobs of one group are observed together. None: its place cannot be reached from here."""
+        """Return the group in which the job is observed; None when its place cannot be reached from here."""
         place = self._places.get(job.place)
         if place is None:
             return None
@@ -31,7 +31,7 @@ class Observer:
         return None if group is None else f"{job.place} {group}".strip()
 
     def observe(self, jobs: Sequence[Job]) -> Mapping[str, Observation | TpukitError]:
-        """Of one group; those without an attempt have nothing to be seen."""
+        """Observe the jobs of one group. Jobs without an attempt are left out."""
         running = [job for job in jobs if job.attempts]
         if not running:
             return {}

@@ -1,4 +1,4 @@
-"""Plans of records. A round asks for each several times, reading one costs as much as deciding, and few change."""
+"""Cache of parsed plans: a round needs each several times, parsing costs as much as deciding, and few change."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tpukit.places.base import Handle
 
 
 class Plans:
-    """Safe from any thread. Nobody else needs it: whoever takes over reads them anew."""
+    """Parsed plans by job id, for one process. Thread-safe."""
 
     def __init__(self) -> None:
         self._read: dict[str, tuple[Mapping[str, Any], Plan]] = {}
@@ -23,9 +23,8 @@ class Plans:
         return known[1]
 
     def handle(self, job: Job) -> Handle:
-        """Of its last attempt."""
+        """Return the handle of the job's last attempt."""
         return Handle.with_plan(self.of(job), job)
 
     def keep_only(self, job_ids: Container[str]) -> None:
-        """Forget jobs that are driven no more."""
         self._read = {job_id: read for job_id, read in list(self._read.items()) if job_id in job_ids}

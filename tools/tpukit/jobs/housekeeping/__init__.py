@@ -1,6 +1,6 @@
-"""Removes what piles up on this machine: staged code, old runs and their logs, locks, leftovers of killed processes.
+"""Remove what accumulates on this machine: staged code, old runs and logs, locks, leftovers of killed processes.
 
-Never what an active job needs. It may be killed at any moment, and goes on from there when it is next called.
+Nothing that an active job needs is removed. The process may be killed at any moment; the next call continues.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _OF_JOBS = (What.RUN, What.CHECKPOINTS, What.LOCK)
 @dataclass(frozen=True, slots=True)
 class Report:
     removed: tuple[Removal, ...] = ()
-    failed: tuple[tuple[Removal, str], ...] = ()  # with what kept it
+    failed: tuple[tuple[Removal, str], ...] = ()  # with the error
 
     @property
     def freed(self) -> int:
@@ -55,8 +55,11 @@ def run(
     dry_run: bool = False,
     active: Callable[[str], bool] = lambda job_id: False,
 ) -> Report:
-    """Remove what may go. `known` are all jobs of the store; `active` asks again about one, just before it is touched,
-    because people resume jobs meanwhile."""
+    """Remove what may go.
+
+    `known` are all jobs of the store. `active` checks a job again before its files are removed, because people resume
+    jobs meanwhile.
+    """
     removed: list[Removal] = []
     failed: list[tuple[Removal, str]] = []
     for removal in decide(scan(data, state, known, checkpoints=checkpoints), now, limits):
@@ -69,7 +72,7 @@ def run(
         try:
             if remove(item):
                 removed.append(removal)
-        except FileNotFoundError:  # another process was faster
+        except FileNotFoundError:  # another process removed it first
             continue
         except OSError as error:
             failed.append((removal, error.strerror or str(error)))
@@ -77,14 +80,14 @@ def run(
 
 
 def active_in(store: Store) -> Callable[[str], bool]:
-    """Return a test for one job of a store: whether it is active, or its record cannot be read."""
+    """Return a test whether a job of the store is active. An unreadable record counts as active."""
     from tpukit.jobs.records import is_active
 
     return lambda job_id: bool(is_active(store, job_id))
 
 
 def known_jobs(store: Store) -> dict[str, JobFacts]:
-    """All jobs of a store. What cannot be read counts as active, and keeps all staged code."""
+    """Return all jobs of a store. An unreadable record counts as active, and keeps all staged code."""
     from tpukit.jobs.records import ACTIVE, JOBS
     from tpukit.kernel.store import everything
 

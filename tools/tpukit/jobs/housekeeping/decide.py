@@ -1,7 +1,7 @@
-"""What of the files on this machine may go: pure, over plain data.
+"""Decide which files on this machine to remove: pure, over plain data.
 
-Nothing goes that an active job needs. What is old goes, oldest first; then, while there is more than was asked for,
-what ended jobs left, oldest first.
+Nothing that an active job needs is removed. Old files are removed first, oldest first. Then, while the limits are
+exceeded, what ended jobs left is removed, oldest first.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class What(StrEnum):
     CHECKPOINTS = "checkpoints"  # the workdir of one job, or its TensorBoard data
     LOCK = "lock"
     TEMPORARY = "temporary file"  # left by a process that was killed
-    TRASH = "trash"  # left by a removal that was cut off
+    TRASH = "trash"  # left by an interrupted removal
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,18 +31,18 @@ class Item:
     name: str  # of the job, or the digest of the code
     path: Path
     bytes: int
-    used: float  # when it was last of use to anybody
+    used: float  # time of last use
     needed: bool = False  # an active job needs it
-    known: bool = True  # the store has the job; another store may have one that it has not
+    known: bool = True  # the store has the job; other stores may have jobs that this one lacks
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
     age: float = 30 * DAY
-    runs: int = 20 << 30  # bytes, checkpoints included where they may go
+    runs: int = 20 << 30  # bytes, including checkpoints where they may be removed
     code: int = 2 << 30
-    fresh: float = 3600.0  # what was of use so recently stays, however much there is: it may be in use again
-    temporary: float = DAY  # no process takes so long over a temporary file
+    fresh: float = 3600.0  # more recently used items stay, whatever the limits: they may be in use again
+    temporary: float = DAY  # no process needs a temporary file for longer
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The files that pile up on this machine: finding them, and removing them so that a crash leaves no half of a thing."""
+"""Find the files that accumulate on this machine, and remove them so that a crash leaves none half removed."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from tpukit.jobs.housekeeping.decide import Item, What
 
 TRASH = ".trash-"
 WORK = "work"
-"""The folder of a run that holds its checkpoints."""
+"""Folder of a run that holds its checkpoints."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobFacts:
-    """What has to be known of a job to tell what may go."""
+    """Facts about a job that decide which files may be removed."""
 
     active: bool
     ended: float = 0.0
     digest: str = ""  # of its code
-    readable: bool = True  # no: its record is there, and what it needs is not known
+    readable: bool = True  # False: the record exists, but what the job needs is unknown
 
 
 def scan(data: Path, state: Path, known: Mapping[str, JobFacts], *, checkpoints: bool = False) -> list[Item]:
-    """All that could ever be removed. Links are somebody's own arrangement, and left alone."""
+    """Return everything that could ever be removed. Symbolic links belong to the user and are left alone."""
     return [
         *_code(data / "code", known),
         *_runs(data / "runs", known, checkpoints),
@@ -41,8 +41,10 @@ def scan(data: Path, state: Path, known: Mapping[str, JobFacts], *, checkpoints:
 
 
 def remove(item: Item) -> bool:
-    """Whether it was removed; not, when it came into use since it was found. What is half removed is trash, which the
-    next scan finds."""
+    """Remove the item, and return False if it came into use since the scan.
+
+    Partly removed items become trash, which the next scan finds.
+    """
     if item.what is What.LOCK:
         return _remove_lock(item.path)
     if item.what is What.CODE and _changed(item.path) > item.used:
@@ -110,14 +112,14 @@ def _left(data: Path) -> Iterator[Item]:
 
 
 def _parts(item: Item) -> list[Path]:
-    """What is to be moved away of it: of a run with checkpoints, all but those."""
+    """Return the paths to remove: of a run with checkpoints, all but those."""
     if item.what is What.RUN and os.path.lexists(item.path / WORK):
         return [path for path in _entries(item.path) if path.name != WORK]
     return [item.path]
 
 
 def _discard(path: Path) -> None:
-    """Moved aside first: nobody ever meets a half of it under its own name."""
+    """Rename, then delete: a half-removed item never keeps its own name."""
     if not path.name.startswith(TRASH):
         trash = path.with_name(TRASH + secrets.token_hex(8))
         path.rename(trash)
@@ -129,7 +131,7 @@ def _discard(path: Path) -> None:
 
 
 def _delete(folder: Path) -> None:
-    """With folders in it that a job made read-only."""
+    """Delete a folder, including read-only folders in it."""
     _open_up(folder)
     for top, inner, _ in os.walk(folder):
         for name in inner:
@@ -177,7 +179,7 @@ def _changed(path: Path) -> float:
 
 
 def _size(path: Path) -> int:
-    """Bytes on the disk, links not followed."""
+    """Return bytes on disk, without following links."""
     total = 0
     with suppress(OSError):
         total = path.lstat().st_blocks * 512

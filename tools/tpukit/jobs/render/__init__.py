@@ -1,7 +1,7 @@
-"""Documents for Kubernetes: what a plan becomes on GKE, and the queues that its jobs wait in.
+"""Render Kubernetes documents: a plan as a JobSet on GKE, and the queues that its jobs wait in.
 
-The text is exactly what would be sent, and nothing is ever read back out of it. The API server's dry run has the last
-word on whether a cluster takes it.
+The text is exactly what is sent, and nothing is read back out of it. The API server's dry run decides whether a cluster
+accepts it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["PoolKind", "account_file", "cluster_queue", "documents", "queue_file
 
 
 def text(plan: Plan, attempt: Attempt = jobset.FIRST, code_parts: int | None = None) -> str:
-    """The YAML of a plan: the JobSet of this attempt, with its code in so many parts (one, where that is not known)."""
+    """Return the YAML of an attempt's JobSet, with its code in `code_parts` parts (default: one, if it has code)."""
     jobset.check(plan)
     parts = int(plan.spec.code is not None) if code_parts is None else code_parts
     context = {
@@ -34,7 +34,7 @@ def text(plan: Plan, attempt: Attempt = jobset.FIRST, code_parts: int | None = N
 
 
 def documents(plan: Plan, attempt: Attempt = jobset.FIRST, code_parts: int | None = None) -> list[dict[str, Any]]:
-    """The same, parsed."""
+    """Return `text`, parsed."""
     return template.parse(text(plan, attempt, code_parts))
 
 
@@ -46,9 +46,11 @@ def queue_files(
     memory_gb: int,
     queued: bool = False,
 ) -> dict[str, str]:
-    """The files of a kustomization, by name: queues over so many slices of each kind, so many CPUs and so much memory
-    of the CPU pool, shared by these teams. A shape alone is on-demand. `queued`: flex-start slices come by queued
-    provisioning."""
+    """Return the files of a kustomization, by name: the queues that the teams share.
+
+    They cover `quotas` slices of each kind, and the CPUs and memory of the CPU pool. A shape alone is on-demand.
+    `queued`: flex-start slices come by queued provisioning.
+    """
     from tpukit.jobs.render import kueue
 
     kinds = {PoolKind(kind) if isinstance(kind, Slice) else kind: count for kind, count in quotas.items()}
@@ -57,7 +59,7 @@ def queue_files(
 
 
 def account_file(namespace: str, account: str, email: str = "") -> str:
-    """The service account that the pods of a namespace run as, and the Google account that they act as."""
+    """Return the service account for the pods of a namespace, bound to a Google account."""
     from tpukit.jobs.render import kueue
 
     team = kueue.Team(namespace, kueue.COMMON, made_with_cluster=True, account=account, email=email)
@@ -72,18 +74,18 @@ def queues(
     memory_gb: int,
     queued: bool = False,
 ) -> list[dict[str, Any]]:
-    """The documents in them, in the order in which a cluster takes them."""
+    """Return the documents of `queue_files`, in the order that a cluster needs."""
     files = queue_files(quotas, teams, cpus=cpus, memory_gb=memory_gb, queued=queued)
     return [document for text in files.values() for document in template.parse(text)]
 
 
 def cluster_queue(queue: kueue.ClusterQueue) -> dict[str, Any]:
-    """One ClusterQueue: the common one, or a team's own."""
+    """Return one ClusterQueue: the common one, or a team's own."""
     return template.parse(template.fill("kueue", "cluster-queue", queue=queue))[0]
 
 
 def team(team: kueue.Team) -> list[dict[str, Any]]:
-    """All of a team but its ClusterQueue, behind what the teams have in common."""
+    """Return a team's documents except its ClusterQueue, after those that all teams share."""
     names = ("members", *(("pods",) if team.access != "restricted" else ()), "team")
     texts = (template.fill("kueue", name, team=team) for name in names)
     return [document for text in texts for document in template.parse(text)]

@@ -1,4 +1,4 @@
-"""The values that the JobSet template takes, computed from a plan."""
+"""Compute the values of the JobSet template from a plan."""
 
 from __future__ import annotations
 
@@ -18,35 +18,39 @@ from tpukit.jobs.spec import settings
 Pairs = tuple[tuple[str, str], ...]
 
 USER = 65532
-"""Who pods run as: nobody of any image, and above the ids that people have."""
-SCRATCH = "/tmp"  # noqa: S108 (of a pod: nobody else is in it)
-"""The only folder of a pod that can be written, mounts aside."""
+"""User id of pods: no user of any image, and above the ids that people have."""
+SCRATCH = "/tmp"  # noqa: S108 (private to the pod)
+"""The only writable folder of a pod, apart from mounts."""
 CODE = "/tpukit/code"
-"""Where a pod finds the job's code, packed."""
+"""Folder in which a pod finds the job's packed code."""
 PROGRESS_SECONDS = 5
-"""Between two lines in which a host says how far it is: its log is the only way out of a pod."""
+"""Seconds between two progress lines of a host: its log is the only way out of a pod."""
 ATTEMPT = "tpukit.dev/attempt"
-"""Annotation of a JobSet: the number of the attempt that it was made for. Its restarts count on from there."""
+"""Annotation of a JobSet: the number of the attempt that it was created for. Its restarts count on from there."""
 CODE_DIGEST = "tpukit.dev/code"
-"""Annotation of a JobSet, and of the ConfigMaps that hold its code: the digest of the code, all of it. As a label, its
-first characters."""
+"""Annotation of a JobSet and of the ConfigMaps with its code: the full digest of the code.
+
+As a label, its first characters.
+"""
 COMMIT = "tpukit.dev/commit"
 OWNER = "tpukit.dev/owner"
 SENT = "tpukit.dev/sent"
-"""Annotation of a JobSet: the commit that its code came from, with -dirty behind it where files differed from it."""
+"""Annotation of a JobSet: the commit of its code, with suffix -dirty where files differed from it."""
 MAX_RUN = "provreq.kueue.x-k8s.io/maxRunDurationSeconds"
-"""Annotation of a JobSet: how long GKE plans the nodes of its ProvisioningRequest for; seven days without it."""
+"""Annotation of a JobSet: how long GKE plans the nodes of its ProvisioningRequest for (default: seven days)."""
 START_SECONDS = 900
-"""For nodes that pull images and start their pods, before a job's own clock runs."""
+"""Seconds for nodes to pull images and start pods, before a job's own clock runs."""
 LONGEST_SECONDS = 7 * 86400
 MEMLOCK_KIB = 68719476736
-"""As https://cloud.google.com/kubernetes-engine/docs/concepts/tpus has programs of TPUs raise it. Raising takes the
-capability SYS_RESOURCE, which a container holds in effect only where it runs as root."""
+"""Memory lock limit for TPU programs, see https://cloud.google.com/kubernetes-engine/docs/concepts/tpus.
+
+Raising it takes the capability SYS_RESOURCE, which a container has in effect only if it runs as root.
+"""
 _DAY = 86400
 
 
 class Attempt(Protocol):
-    """What a JobSet says of the attempt that it is made for. Whoever only renders loads no records."""
+    """The fields of an attempt that its JobSet contains. A protocol, so that rendering does not load records."""
 
     @property
     def number(self) -> int: ...
@@ -83,9 +87,9 @@ class Job:
     grace: int
     service_account: str
     user: int
-    root: bool  # whether the program runs as root; what runs beside it never does
-    access: str  # how its hosts open their chips: restricted, tpu or privileged
-    keep: int  # seconds that a finished JobSet stays
+    root: bool  # the program runs as root; containers beside it never do
+    access: str  # access of its hosts to their chips: restricted, tpu or privileged
+    keep: int  # seconds for which a finished JobSet stays
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +106,9 @@ class Host:
     image: str
     command: tuple[str, ...]
     env: Pairs
-    from_jobset: Pairs  # env names, and the annotation of JobSet that holds the value
+    from_jobset: Pairs  # env names, and the JobSet annotation that holds the value
     selector: Pairs
-    absent: tuple[str, ...]  # labels that its node may not have
+    absent: tuple[str, ...]  # labels that its node must not have
     tolerated: tuple[str, ...]
     chips: int
     cpu: int
@@ -130,7 +134,7 @@ class Uploader:
 
 
 def code_map(digest: str, part: int) -> str:
-    """Name of the ConfigMap with one part of this code, which all jobs that have it share."""
+    """Return the name of the ConfigMap with one part of this code, shared by all jobs that have it."""
     return f"code-{digest[:20] or 'unstaged'}-{part}"
 
 
@@ -203,7 +207,7 @@ def host(plan: Plan, attempt: Attempt, code_parts: int) -> Host:
             ("MEGASCALE_NUM_SLICES", "replicatedjob-replicas"),
             ("MEGASCALE_SLICE_ID", "job-index"),
             ("MEGASCALE_COORDINATOR_ADDRESS", "coordinator"),
-            # launch.sh adds it to the two first ones. Kueue evicts and admits again without counting it here.
+            # launch.sh adds it to the first two. Kueue's eviction and readmission do not count here.
             ("TPUKIT_RESTARTS", "restart-attempt"),
         ),
         selector=_pairs(host_labels(shape, capacity)),
@@ -221,9 +225,9 @@ def host(plan: Plan, attempt: Attempt, code_parts: int) -> Host:
 
 
 def uploader(plan: Plan, attempt: Attempt) -> Uploader | None:
-    """Copies TensorBoard data out of the workdir for as long as the job runs. It does not decide how the job ends.
+    """Return the uploader, which copies TensorBoard data out of the workdir while the job runs.
 
-    Without a TensorBoard to send to there is nothing for it to do: the data stays in the workdir.
+    It does not decide how the job ends. Without a TensorBoard there is no uploader: the data stays in the workdir.
     """
     if not plan.spec.tensorboard or not plan.settings.tensorboard:
         return None
@@ -245,7 +249,7 @@ def uploader(plan: Plan, attempt: Attempt) -> Uploader | None:
 
 
 def check(plan: Plan) -> None:
-    """Raise what a cluster would say only after the job was sent, or not at all."""
+    """Raise what a cluster would report only after the job was sent, or not at all."""
     if problems := list(_problems(plan)):
         raise Invalid(problems)
 
@@ -277,8 +281,11 @@ def _outlives_hosts(plan: Plan) -> bool:
 
 
 def _mounts(plan: Plan, *, user: int = USER) -> tuple[Mount, ...]:
-    """Buckets as folders. GKE's driver shows files as root's unless told whose they are, and gets its token from the
-    kubelet, so the pod needs none (https://cloud.google.com/kubernetes-engine/docs/how-to/cloud-storage-fuse-csi-driver)."""
+    """Return buckets as folders.
+
+    GKE's driver shows files as root's unless given an owner. It gets its token from the kubelet, so the pod needs none
+    (https://cloud.google.com/kubernetes-engine/docs/how-to/cloud-storage-fuse-csi-driver).
+    """
     options = f"implicit-dirs,uid={user},gid={user}"
     # Orbax commits a checkpoint by renaming its folder, which GCS FUSE refuses by default on v4 and older machines. The
     # limit is that of its profile for checkpoints: https://cloud.google.com/storage/docs/cloud-storage-fuse/cli-options
@@ -290,12 +297,12 @@ def _mounts(plan: Plan, *, user: int = USER) -> tuple[Mount, ...]:
 
 
 def _scratch_env() -> dict[str, str]:
-    """Where programs may write, for those that ask the environment."""
+    """Return the environment variables that name writable folders."""
     return {"HOME": SCRATCH, "TMPDIR": SCRATCH, "XDG_CACHE_HOME": f"{SCRATCH}/.cache"}
 
 
 def _verbatim(text: str) -> str:
-    """The text as the kubelet passes it on unchanged: it expands $(NAME) and takes $$ for a dollar."""
+    """Escape text that the kubelet would change: it expands $(NAME) and reads $$ as a dollar."""
     return text.replace("$", "$$") if "$(" in text or "$$" in text else text
 
 

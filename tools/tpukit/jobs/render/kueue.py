@@ -1,4 +1,4 @@
-"""The values that the Kueue templates take: how much of what there is to hand out, and to whom."""
+"""Compute the values of the Kueue templates: quotas, and the teams that get them."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from tpukit.jobs.render.node_labels import CPU_POOL
 from tpukit.jobs.render.pool_kinds import PoolKind
 
 FILES = ("flavors", "cluster-queue", "local_queue", "priorities")
-"""Templates, in the order in which a cluster takes what they make."""
+"""Templates, in the order in which a cluster accepts their output."""
 COMMON = "tpu"
-"""Name of the ClusterQueue that teams without a quota share, and of the cohort in which all lend to each other."""
+"""Name of the ClusterQueue shared by teams without a quota, and of the cohort in which all teams lend to each other."""
 CPU_FLAVOR = "cpu"
 FLEX_START = "flex-start"
-"""Name of the AdmissionCheck of queued provisioning too."""
+"""Name also of the AdmissionCheck for queued provisioning."""
 TOTAL = "tpukit.dev/total"
-"""Annotation of the common queue: how much there is of everything. What teams have of their own is taken from it."""
+"""Annotation of the common queue: the total of everything, from which the quotas of teams are taken."""
 GIVEN = "tpukit.dev/given"
-"""Annotation of a team's queue: the slices that it was given, and may borrow. It has less where there is less."""
+"""Annotation of a team's queue: the slices that it was given and may borrow. It has less if less is available."""
 TEAM = "tpukit.dev/team"
-"""Label of all that belongs to a team."""
+"""Label of everything that belongs to a team."""
 MADE_WITH = "tpukit.dev/made-with"
-"""Annotation of a team's namespace that came with the cluster: not for `tpu team remove`."""
+"""Annotation of a team's namespace that was created with the cluster: `tpu team remove` leaves it."""
 EGRESS = "tpukit.dev/egress"
-"""Annotation of a team's namespace: the networks that its pods may reach, where not all."""
+"""Annotation of a team's namespace: the networks that its pods may reach, if not all."""
 ACCESS = "tpukit.dev/access"
-"""Label of a team's namespace: how far its pods may go to open their chips, where that is not `restricted`."""
+"""Label of a team's namespace: the access of its pods to their chips, if not `restricted`."""
 ALLOW_ROOT = "tpukit.dev/allow-root"
 MEMBER = "tpukit-member"
-"""Name of the roles of a team's members, and of what binds them."""
+"""Name of the roles of a team's members, and of their bindings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,19 +43,19 @@ class Flavor:
 
     name: str
     labels: tuple[tuple[str, str], ...]
-    taints: tuple[tuple[str, str], ...] = ()  # key and value; who does not tolerate them gets nothing of it
+    taints: tuple[tuple[str, str], ...] = ()  # key and value; pods without a matching toleration get nothing of it
 
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """How much of one flavor a queue has to hand out."""
+    """The amount of one flavor that a queue hands out."""
 
     flavor: str
     chips: int
     cpus: int
     memory_gb: int
-    borrow: int | None = None  # chips that it may borrow; None: all that the others leave
-    check: str = ""  # the AdmissionCheck that its jobs have to pass; "": none
+    borrow: int | None = None  # chips that it may borrow; None: everything unused by others
+    check: str = ""  # AdmissionCheck for its jobs; "": none
 
     @property
     def amounts(self) -> dict[str, str]:
@@ -76,7 +76,7 @@ class ClusterQueue:
 
     @property
     def checks(self) -> dict[str, list[str]]:
-        """Flavors by the check that their jobs have to pass."""
+        """Flavors by AdmissionCheck of their jobs."""
         found: dict[str, list[str]] = {}
         for quota in self.quotas:
             if quota.check:
@@ -86,7 +86,7 @@ class ClusterQueue:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """Somebody, as roles are bound to them."""
+    """A subject to which roles are bound."""
 
     kind: str  # User, Group, ServiceAccount
     name: str
@@ -96,14 +96,14 @@ class Subject:
 @dataclass(frozen=True, slots=True)
 class Team:
     name: str
-    queue: str  # the ClusterQueue that its jobs go to
+    queue: str  # the ClusterQueue of its jobs
     made_with_cluster: bool
-    account: str = ""  # Kubernetes service account of its pods; "": made elsewhere
-    email: str = ""  # the Google account that those act as
+    account: str = ""  # Kubernetes service account of its pods; "": created elsewhere
+    email: str = ""  # Google account that those act as
     members: tuple[Subject, ...] = ()
-    allow_root: bool = False  # whether its programs may run as root
-    egress: tuple[str, ...] = ()  # networks that its pods may reach; none: all
-    access: str = "restricted"  # what its pods may do to open their chips: restricted, tpu or privileged
+    allow_root: bool = False  # its programs may run as root
+    egress: tuple[str, ...] = ()  # networks that its pods may reach; empty: all
+    access: str = "restricted"  # access of its pods to their chips: restricted, tpu or privileged
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,9 +136,9 @@ def queues(
     memory_gb: int,
     queued: bool = False,
 ) -> Queues:
-    """One ClusterQueue over so many slices of each kind and so much of the CPU pool; a LocalQueue for each team.
+    """Return one ClusterQueue over the slices of each kind and the CPU pool, and a LocalQueue for each team.
 
-    `queued`: flex-start slices come by queued provisioning, which Kueue asks for before it lets a job start.
+    `queued`: flex-start slices come by queued provisioning, which Kueue requests before it lets a job start.
     """
     absent = next((kind.shape for kind in quotas if kind.shape.machine_type is None), None)
     if absent:
@@ -161,7 +161,7 @@ def queues(
 
 
 def remaining(total: Sequence[Quota], given: Sequence[Quota]) -> list[Quota]:
-    """What is left of the total; nothing of a flavor of which more was given than there is."""
+    """Return the rest of the total, zero for a flavor of which more was given than exists."""
     left = []
     for quota in total:
         gone = [one for one in given if one.flavor == quota.flavor]
@@ -178,7 +178,7 @@ def remaining(total: Sequence[Quota], given: Sequence[Quota]) -> list[Quota]:
 
 
 def common_queue(quotas: Sequence[Quota], total: Sequence[Quota]) -> ClusterQueue:
-    """The queue of those without a quota: it has what is left of the total."""
+    """Return the queue of teams without a quota, which has the rest of the total."""
     there = {quota.flavor: quota.amounts | ({"check": quota.check} if quota.check else {}) for quota in total}
     return ClusterQueue(COMMON, COMMON, tuple(quotas), annotations=((TOTAL, json.dumps(there)),))
 

@@ -1,15 +1,15 @@
-"""What a pod asks of the machine it has to itself, and what such a machine has."""
+"""Resources of a TPU host, and the share of them that its one pod requests."""
 
 from __future__ import annotations
 
 from tpukit.catalogue import Slice, slices
 
 _SMALLEST = (24, 48)
-"""vCPUs and GB of the smallest TPU host, for those whose figures nobody publishes."""
+"""vCPUs and GB of the smallest TPU host, for hosts without published figures."""
 
 
 def machine(shape: Slice) -> tuple[int, int]:
-    """vCPUs and GB of memory of one host. Where they are not published, as many per chip as its siblings have."""
+    """Return vCPUs and GB of memory of one host. Unpublished figures are derived per chip from the same generation."""
     if shape.host_vcpus and shape.host_memory_gb:
         return shape.host_vcpus, shape.host_memory_gb
     for other in slices():
@@ -20,12 +20,12 @@ def machine(shape: Slice) -> tuple[int, int]:
 
 
 def cpu(shape: Slice) -> int:
-    """vCPUs that a pod requests. The rest is for GKE's own pods and the sidecars that it injects."""
+    """Return the vCPUs that a pod requests. The rest is for GKE's own pods and injected sidecars."""
     return machine(shape)[0] * 80 // 100
 
 
 def memory_gb(shape: Slice) -> int:
-    """GB that a pod requests, and may use at most.
+    """Return the GB of memory that a pod requests and is limited to.
 
     GKE keeps about a tenth of a small machine and a thirtieth of a large one for itself
     (https://cloud.google.com/kubernetes-engine/docs/concepts/plan-node-sizes).

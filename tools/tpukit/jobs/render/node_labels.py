@@ -1,10 +1,10 @@
-"""The node labels and taints by which pods and flavors find their pool: GKE's own for TPU pools, ours for the CPU pool.
+"""Node labels and taints that match pods and flavors to pools: GKE's own for TPU pools, ours for the CPU pool.
 
-Every TPU node says how it was bought in a label: https://cloud.google.com/kubernetes-engine/docs/concepts/spot-vms and
-https://cloud.google.com/kubernetes-engine/docs/concepts/dws name those of spot and flex-start nodes; an on-demand TPU
-node has `gke-provisioning=standard` in public node listings. Kueue compares only labels that some flavor of a queue
-has, so every flavor and every pod names the way: with `gke-spot` alone, a queue without spot slices would take a spot
-job for an on-demand one.
+A label of every TPU node names its provisioning: https://cloud.google.com/kubernetes-engine/docs/concepts/spot-vms and
+https://cloud.google.com/kubernetes-engine/docs/concepts/dws document those of spot and flex-start nodes; on-demand TPU
+nodes have `gke-provisioning=standard` in public node listings. Kueue compares only labels that some flavor of a queue
+has, so every flavor and every pod names the provisioning: with `gke-spot` alone, a queue without spot slices would
+treat a spot job as an on-demand one.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from tpukit.catalogue import Slice, slices
 from tpukit.jobs.spec import Reservation
 
 Capacity = Literal["on-demand", "spot", "flex-start"] | Reservation
-"""As a job says it."""
+"""Capacity as a job file states it."""
 CPU_POOL = ("tpukit.dev/pool", "cpu")
-"""Set on the CPU pool by Terraform."""
+"""Label that Terraform sets on the CPU pool."""
 SPOT = "cloud.google.com/gke-spot"
 QUEUED = "cloud.google.com/gke-queued"
-"""Taint of nodes that come by queued provisioning alone."""
+"""Taint of nodes that come only by queued provisioning."""
 RESERVATION_NAME = "cloud.google.com/reservation-name"
 PROVISIONING = "cloud.google.com/gke-provisioning"
 RESERVED = "reservation:"
@@ -34,18 +34,18 @@ def capacity_word(capacity: Capacity) -> str:
 
 
 def whole_reservation(name: str) -> str:
-    """Return the reservation that a pool takes from, without the block: jobs and queues name the whole."""
+    """Return the reservation that a pool uses, without the block: jobs and queues name the whole."""
     return name.partition(BLOCKS)[0]
 
 
 def shape_labels(shape: Slice) -> dict[str, str]:
-    """What all pools of this shape have in common."""
+    """Return the labels that all pools of this shape share."""
     accelerator = {"cloud.google.com/gke-tpu-accelerator": shape.accelerator} if shape.accelerator else {}
     return {**accelerator, "cloud.google.com/gke-tpu-topology": shape.topology}
 
 
 def capacity_labels(capacity: str) -> dict[str, str]:
-    """What sets nodes bought in this way apart. Reserved ones may be `standard` beside their reservation's name."""
+    """Return the labels of nodes with this provisioning. Reserved nodes may also have `standard`."""
     if capacity.startswith(RESERVED):
         *project, name = capacity.removeprefix(RESERVED).removeprefix("projects/").split("/reservations/")
         owner = {"cloud.google.com/reservation-project": project[0]} if project else {}
@@ -55,7 +55,7 @@ def capacity_labels(capacity: str) -> dict[str, str]:
 
 
 def capacity_of(labels: Mapping[str, str]) -> str:
-    """The reverse: how nodes with these labels were bought."""
+    """Return the provisioning of nodes with these labels."""
     if name := labels.get(RESERVATION_NAME):
         project = labels.get("cloud.google.com/reservation-project")
         return f"{RESERVED}projects/{project}/reservations/{name}" if project else f"{RESERVED}{name}"
@@ -67,9 +67,9 @@ def node_labels(shape: Slice, capacity: str) -> dict[str, str]:
 
 
 def host_labels(shape: Slice, capacity: str) -> dict[str, str]:
-    """What sets the hosts of this shape, bought in this way, apart from all others.
+    """Return the labels that only hosts of this shape and provisioning have.
 
-    Where a topology comes on two machine types (2x4), the labels of the shape are not enough: a pod with 4 chips would
+    Where a topology exists on two machine types (2x4), the labels of the shape are not enough: a pod with 4 chips would
     never start on a host with 8, because it has to take all of them.
     """
     labels = shape_labels(shape)
@@ -80,11 +80,11 @@ def host_labels(shape: Slice, capacity: str) -> dict[str, str]:
 
 
 def absent_labels(capacity: str) -> tuple[str, ...]:
-    """Labels that the nodes may not have: reserved slices are for those that name the reservation."""
+    """Return labels that nodes must not have: reserved slices are only for jobs that name the reservation."""
     return () if capacity.startswith(RESERVED) else (RESERVATION_NAME,)
 
 
 def node_taints(capacity: str) -> tuple[tuple[str, str], ...]:
-    """Taints beyond GKE's own of all TPU nodes: Terraform gives spot pools theirs, GKE those of queued provisioning."""
+    """Return taints beyond GKE's own for TPU nodes: Terraform's for spot pools, GKE's for queued provisioning."""
     keys = {"spot": SPOT, "flex-start": QUEUED}
     return ((keys[capacity], "true"),) if capacity in keys else ()

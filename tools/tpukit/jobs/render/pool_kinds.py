@@ -1,6 +1,7 @@
-"""Slices of one shape, bought in one way: what a flavor of the queues stands for, and how people write it.
+"""Kinds of pools: slices of one shape and provisioning, as queue flavors and as users write them.
 
-`v4-16` names the shape; `v4-16:spot`, `v4-16:flex-start`, `v4-16:on-demand` and `v4-16:reservation:NAME` the way too.
+`v4-16` names the shape; `v4-16:spot`, `v4-16:flex-start`, `v4-16:on-demand` and `v4-16:reservation:NAME` add the
+provisioning.
 """
 
 from __future__ import annotations
@@ -27,19 +28,19 @@ class PoolKind:
 
     @property
     def flavor(self) -> str:
-        """Two machine types may have the same labels (2x4): then they are one flavor."""
+        """Name of the flavor. Two machine types with the same labels (2x4) are one flavor."""
         shape = f"{self.shape.generation}-{self.shape.topology}"
         if self.capacity == ON_DEMAND:
             return shape
         *project, name = self.capacity.removeprefix(f"{RESERVED}projects/").split("/reservations/")
         if not project:
             return f"{shape}-{self.capacity.replace(':', '-')}"
-        # Names of reservations have no dots, and of a project example.com:mine the part behind the last dot is `mine`.
+        # Names of reservations have no dots, and in a project example.com:mine the part after the last dot is `mine`.
         return f"{shape}-reservation-{name}.{project[0].replace(':', '.')}"
 
     @property
     def labels(self) -> dict[str, str]:
-        """What its nodes have in common."""
+        """Labels that its nodes share."""
         return node_labels(self.shape, self.capacity)
 
     @property
@@ -48,7 +49,7 @@ class PoolKind:
 
     @property
     def written(self) -> str:
-        """In full, as options take it."""
+        """Full spelling, as options take it."""
         return f"{min(self.shape.spellings, key=len)}:{self.capacity}"
 
     def __str__(self) -> str:
@@ -56,13 +57,12 @@ class PoolKind:
 
 
 def of_job(shape: Slice, capacity: Capacity) -> PoolKind:
-    """What a job asks for."""
     return PoolKind(shape, capacity_word(capacity))
 
 
 @cache
 def of_flavor(flavor: str) -> PoolKind | None:
-    """What a flavor of ours stands for; None for the CPU pool's and for foreign ones."""
+    """Return the kind of one of our flavors; None for the CPU pool's and for foreign flavors."""
     generation, _, rest = flavor.partition("-")
     topology, _, way = rest.partition("-")
     shape = next((one for one in catalogue.slices() if (one.generation, one.topology) == (generation, topology)), None)
@@ -78,14 +78,17 @@ def of_flavor(flavor: str) -> PoolKind | None:
 
 
 def of_selector(selector: Mapping[str, str]) -> PoolKind | None:
-    """What pods with this selector want."""
+    """Return the kind that a pod selector requests."""
     wanted = selector.get("cloud.google.com/gke-tpu-accelerator"), selector.get("cloud.google.com/gke-tpu-topology")
     shape = next((one for one in catalogue.slices() if (one.accelerator, one.topology) == wanted), None)
     return PoolKind(shape, capacity_of(selector)) if shape else None
 
 
 def parse(text: str, option: str) -> tuple[Slice, str]:
-    """Shape and way of `v4-16:spot`. The way is "" where none is named, and `reservation` where no name follows."""
+    """Split `v4-16:spot` into shape and provisioning.
+
+    The provisioning is "" if none is named, and `reservation` if no name follows.
+    """
     tpu, colon, way = text.partition(":")
     try:
         shape = catalogue.find(tpu)

@@ -1,12 +1,12 @@
-"""What JobSet does by itself when a slice's Job fails, from the rule of the job.
+"""Translate a job's rule into the restarts that JobSet makes by itself when a slice's Job fails.
 
-Kubernetes decides in two steps. The Job of a slice fails at its first failed pod, and `podFailurePolicy` says why:
-lost hardware has the reason PodFailurePolicy, and everything else BackoffLimitExceeded, a program that was killed for
-its memory (137) included. Then `failurePolicy` of the JobSet looks at that reason, and at the place in the list of the
-rule that matched, which only the message tells: "… matching FailJob rule at index 1".
+Kubernetes decides in two steps. The Job of a slice fails at its first failed pod, and `podFailurePolicy` sets the
+reason: PodFailurePolicy for lost hardware, BackoffLimitExceeded for everything else, including a program killed for its
+memory (137). Then the JobSet's `failurePolicy` matches that reason and the index of the matching rule, which appears
+only in the message: "… matching FailJob rule at index 1".
 
-Where a rule wants another attempt from the last checkpoint, JobSet makes it, and lost hardware is not counted against
-max.restarts. Where it wants nothing, or a run from the beginning, the JobSet fails and the loop decides.
+Where a rule asks for another attempt from the last checkpoint, JobSet makes it, and lost hardware does not count
+towards max.restarts. Where it asks for nothing, or for a run from the beginning, the JobSet fails and the loop decides.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _AGAIN = "RestartJobSetAndIgnoreMaxRestarts"
 _COUNTED = "RestartJobSet"
 _END = "FailJobSet"
 
-_ACTIONS = {  # rule: what follows a preemption, what follows a lost peer
+_ACTIONS = {  # rule: action after a preemption, action after a lost peer
     "pass": (_END, _END),
     "resume": (_END, _AGAIN),
     "rerun": (_AGAIN, _END),
@@ -37,16 +37,16 @@ class Restart:
 
     name: str
     action: str
-    reason: str  # of the Job's failure
-    message: str | None = None  # a pattern in it
+    reason: str  # reason of the Job's failure
+    message: str | None = None  # pattern in the message
 
 
 def restarts(rule: str) -> tuple[Restart, ...]:
-    """The rules for a job with this rule.
+    """Return the failurePolicy rules for a job with this rule.
 
-    JobSet takes the first that fits any Job that has failed by then, so they stand by what explains the most. When
-    the user's program fails in one slice, the other slices lose a peer; when a slice is preempted, programs elsewhere
-    may fail in ways of their own.
+    JobSet takes the first rule that matches any failed Job, so the order is by what explains the most. When the user's
+    program fails in one slice, the other slices lose a peer; when a slice is preempted, programs elsewhere may fail in
+    other ways.
     """
     preempted, peer_lost = _ACTIONS[rule]
     return (

@@ -1,7 +1,7 @@
-"""Templates hold shape, Python computes values: no value can change the shape of a document.
+"""Fill templates. Templates hold the shape, Python computes values, and no value can change the shape of a document.
 
-Whatever a template prints with `{{ }}` is quoted as JSON, which YAML reads as the same value. The template's author has
-nothing to remember and no way around it; a name that the context lacks is an error.
+Everything printed with `{{ }}` is quoted as JSON, which YAML reads as the same value. The template's author cannot
+forget or bypass it; a name missing from the context is an error.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ if TYPE_CHECKING:
     from jinja2 import BytecodeCache, Environment
 
 _NOT_IN_YAML = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]")
-"""Characters that JSON lets stand in a string and YAML does not, or reads as a line break."""
+"""Characters that JSON allows in a string and YAML does not, or reads as a line break."""
 
 
 def fill(folder: str, name: str, **context: object) -> str:
-    """The text that `folder/name.yaml.j2` makes of the context."""
+    """Render `folder/name.yaml.j2` with the context."""
     return _environment(folder).get_template(f"{name}.yaml.j2").render(context)
 
 
 def parse(text: str) -> list[dict[str, Any]]:
-    """The documents of a text."""
+    """Return the YAML documents of a text."""
     import yaml
 
-    # libyaml is ten times faster; PyYAML comes without it where there was no wheel.
+    # libyaml is ten times faster; PyYAML lacks it where there was no wheel.
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     return [document for document in yaml.load_all(text, Loader=loader) if document is not None]
 
 
 def quoted(value: object) -> str:
-    """A value as JSON on one line that YAML reads as the same value.
+    """Return a value as JSON on one line that YAML reads as the same value.
 
-    Other characters than ASCII stay as they are: JSON would write those beyond U+FFFF as two escapes, and YAML would
-    read them as two characters.
+    Characters beyond ASCII stay as they are: JSON would write those beyond U+FFFF as two escapes, which YAML reads as
+    two characters.
     """
     text = json.dumps(value, ensure_ascii=False, allow_nan=False)
     return _NOT_IN_YAML.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
@@ -53,7 +53,7 @@ def _environment(folder: str) -> Environment:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     def printed(value: object) -> str:
-        # A name that is not there says so when it is made a string.
+        # An undefined name raises only when it is converted to a string.
         return str(value) if isinstance(value, StrictUndefined) else quoted(value)
 
     return Environment(  # noqa: S701 (what is escaped here is JSON, not HTML)
@@ -68,10 +68,10 @@ def _environment(folder: str) -> Environment:
 
 
 def _compiled() -> BytecodeCache | None:
-    """Templates as they were compiled before: compiling one takes as long as all else that rendering does.
+    """Return a cache of compiled templates: compiling one takes as long as the rest of rendering.
 
-    Jinja compares the text of a template and the version of Python. What it does not compare is how we set it up, which
-    is in this file.
+    Jinja compares the text of a template and the version of Python, but not the setup of the environment, which is in
+    this file.
     """
     from jinja2.bccache import Bucket, FileSystemBytecodeCache
 
@@ -79,11 +79,11 @@ def _compiled() -> BytecodeCache | None:
         def load_bytecode(self, bucket: Bucket) -> None:
             try:
                 super().load_bytecode(bucket)
-            except Exception:  # it is damaged, and says so in many ways
+            except Exception:  # a damaged cache raises many kinds of errors
                 bucket.reset()
 
         def dump_bytecode(self, bucket: Bucket) -> None:
-            with suppress(OSError):  # a full disk: then it is compiled again next time
+            with suppress(OSError):  # a full disk: compile again next time
                 super().dump_bytecode(bucket)
 
     try:

@@ -1,6 +1,6 @@
-"""What people see of jobs: tables, JSON and the live screen, all made from records and from what places observe.
+"""Reports about jobs for people: tables, JSON and the live screen, from records and from observations.
 
-Nothing here raises because of what is in a record: it may come from another version, or hold what a program said.
+Nothing here raises because of the content of a record: it may come from another version, or hold a program's output.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from tpukit.kernel.store import Event
 from tpukit.places.base import HostView
 
 LONGEST_SECONDS = 1e10
-"""Three centuries: a difference of two times that is more is no duration, one of the times was none."""
+"""Three centuries: a longer difference means that one of the times was invalid."""
 UNSEEN_SECONDS = 300.0
-"""Time to its first step before a program is reported to show none: compiling takes minutes."""
+"""Time without a step before a program is reported to show none: compiling takes minutes."""
 _LARGEST = 2**63
-"""Numbers beyond it are not shown: no step count is one, and not every reader of JSON takes them."""
+"""Largest number shown: no step count exceeds it, and not every reader of JSON accepts more."""
 
 
 def duration(seconds: float) -> str:
-    """`3s`, `12m 5s`, `4h 0m`: two units at most. `-` for what is no duration."""
+    """Format a duration in at most two units: `3s`, `12m 5s`, `4h 0m`. Return `-` for an invalid one."""
     if not 0 <= seconds < LONGEST_SECONDS:
         return "-"
     total = int(seconds)
@@ -38,7 +38,7 @@ def duration(seconds: float) -> str:
 
 
 def elapsed(start: float, end: float) -> str:
-    """From one time to another; `-` where the first is not known, or not before the second."""
+    """Format the time between two moments; `-` if the first is unknown or after the second."""
     return duration(end - start) if start > 0 else "-"
 
 
@@ -53,20 +53,20 @@ def iso(at: float) -> str | None:
 
 
 def count(number: int) -> str:
-    """A number of steps: all its digits, as long as a person would read them."""
+    """Format a number of steps, with all digits up to 10^12."""
     if abs(number) < 10**12:
         return str(number)
     return f"{number:.2e}" if abs(number) < _LARGEST else "?"
 
 
 def measure(number: float, digits: int) -> str:
-    """A measured number with so many digits behind the point; a very large or small one by its magnitude."""
+    """Format a measurement with `digits` decimals; very large and very small ones with an exponent."""
     size = abs(number)
     return f"{number:.{digits}f}" if size == 0 or 10**-digits <= size < 1e6 else f"{number:.2e}"
 
 
 def shape(job: Job) -> str:
-    """`2 × v4-16`, as the user wrote it; `?` for what a record of another version says in a way that is not known."""
+    """Return `2 × v4-16` as the user wrote it, with `?` for parts that this version cannot read."""
     name, slices = tpu(job) or "?", slice_count(job)
     if slices is None:
         return f"? × {name}"
@@ -74,7 +74,7 @@ def shape(job: Job) -> str:
 
 
 def tpu(job: Job) -> str | None:
-    """The slice as the user wrote it; None where a record of another version says it in a way that is not known."""
+    """Return the slice as the user wrote it; None if this version cannot read the record."""
     said = _spec(job).get("tpu")
     if isinstance(said, dict):
         said = said.get("type") or " ".join(str(said[key]) for key in ("generation", "topology") if said.get(key))
@@ -88,14 +88,14 @@ def slice_count(job: Job) -> int | None:
 
 
 def no_jobs(*, filtered: bool, active: bool = False) -> str:
-    """What an empty list says: that no job was ever sent is something else than that none is like this."""
+    """Return the text for an empty list: no job was ever sent, or none matches."""
     if active:
         return "no active jobs; `tpu job list` shows those that ended"
     return "no such jobs; `tpu job list` shows all" if filtered else "no jobs yet; `tpu run FILE` sends one"
 
 
 def restarts(job: Job) -> str:
-    """`1 of 3 used; not charged: 2 preempted, 1 evicted`; empty where there was none."""
+    """Return `1 of 3 used; not charged: 2 preempted, 1 evicted`; empty without restarts."""
     last = job.attempt
     past = history.fold(job.folded, job.attempts[:-1])
     if not past.reasons or (last is not None and last.asked):
@@ -110,9 +110,9 @@ def restarts(job: Job) -> str:
 
 
 def unseen(hosts: Sequence[HostView], started: float, until: float) -> str:
-    """Return a sentence about a program that has run for a while, shows no step and has not announced any; else empty.
+    """Return a warning if a program has run for a while and neither shows nor announced a step; else empty.
 
-    A job that hangs cannot be told from it, nor can a step be waited for.
+    Such a program is indistinguishable from one that hangs, and no step of it can be awaited.
     """
     if not hosts or not started or until - started < UNSEEN_SECONDS:
         return ""
@@ -122,8 +122,10 @@ def unseen(hosts: Sequence[HostView], started: float, until: float) -> str:
 
 
 def progress(hosts: Sequence[HostView]) -> str:
-    """`step 40 of 1000 (4 %), about 12m 5s left`, by the host that is furthest behind; empty where none says how many
-    steps it is going to make."""
+    """Return `step 40 of 1000 (4 %), about 12m 5s left`, by the host furthest behind.
+
+    Empty if no host reports its total steps.
+    """
     known = [host for host in hosts if host.step is not None and host.total and host.step <= host.total]
     if not known:
         return ""
@@ -136,7 +138,7 @@ def progress(hosts: Sequence[HostView]) -> str:
 
 
 def job_json(job: Job) -> dict[str, Any]:
-    """A job as `--json` prints it: times in ISO 8601, the plan left out."""
+    """Return a job as `--json` prints it: times in ISO 8601, without the plan."""
     attempts = [
         {
             "number": attempt.number,
@@ -192,13 +194,13 @@ def event_json(event: Event) -> dict[str, Any]:
 
 
 def _spec(job: Job) -> dict[str, Any]:
-    """The spec in a job's plan, as it was stored; empty where there is none."""
+    """Return the spec in a job's plan as stored; empty if there is none."""
     spec = job.plan.get("spec")
     return spec if isinstance(spec, dict) else {}
 
 
 def _moment(at: float) -> datetime | None:
-    """None for 0, which stands for never, and for what no calendar has."""
+    """Return the moment, or None for 0 (never) and for times out of range."""
     try:
         return datetime.fromtimestamp(at, UTC) if at > 0 else None
     except (OverflowError, ValueError, OSError):
@@ -210,5 +212,5 @@ def _saved(step: int) -> int | None:
 
 
 def _finite(number: float | None) -> float | None:
-    """JSON has no NaN and no infinity."""
+    """Return None for NaN and infinity, which JSON lacks."""
     return number if number is not None and math.isfinite(number) else None

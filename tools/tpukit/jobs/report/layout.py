@@ -1,7 +1,7 @@
-"""A table that fits the terminal: columns are shortened or left out before any cell is cut.
+"""Tables that fit the terminal: columns are shortened or left out before any cell is cut.
 
-What is in a cell may come from a program or from a record of another version, so a cell is text and nothing else: no
-markup, no control characters, no line breaks.
+Cells may come from a program or from a record of another version, so they are plain text: no markup, no control
+characters, no line breaks.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from rich.text import Text
 
 _GAP = "  "
 _NARROWEST = 24
-"""Columns that a text needs to be read beside the others; with less it goes below its row."""
+"""Columns that a text needs beside its row; with less it goes below."""
 
 
 @dataclass(frozen=True)
 class TableField:
     heading: str
     cells: Sequence[str]
-    short: tuple[str, Sequence[str]] | None = None  # heading and cells in their place, where the table is too wide
-    drop: int = 0  # when the table is too wide, the column with the lowest number is left out first; 0: never
+    short: tuple[str, Sequence[str]] | None = None  # heading and cells to use instead in a narrow table
+    drop: int = 0  # in a narrow table, the column with the lowest number is left out first; 0: never
     styles: Sequence[str] = ()
 
     def shortened(self) -> TableField:
@@ -33,18 +33,20 @@ class TableField:
 
     @cached_property
     def width(self) -> int:
-        """Asked for once a row: measured once."""
+        """Width of the widest cell, computed once."""
         return max(map(cell_len, (self.heading, *self.cells)))
 
 
 def plain(text: object) -> str:
-    """On one line, without anything that a terminal would obey."""
+    """Return text on one line, without characters that a terminal interprets."""
     return "".join(char if char.isprintable() else " " for char in str(text))
 
 
 class FittedTable:
-    """Columns, and a text at the end of each row that is folded where there is room, and put below its row where there
-    is not. Where nobody looks at the width (a file, grep), a row is one line."""
+    """A table with an optional text at the end of each row.
+
+    The text is folded where there is room, and put below its row otherwise. In a file or pipe, a row is one line.
+    """
 
     def __init__(self, fields: Sequence[TableField], *, heading: str = "", texts: Sequence[str] = ()) -> None:
         self._fields = fields
@@ -69,8 +71,10 @@ class FittedTable:
                     yield Text(f"    {part}")
 
     def rows(self, width: int) -> list[Text]:
-        """The heading and each row on a line of its own, for a list to choose from: texts are cut at the margin, and
-        left out where there is no room for them."""
+        """Return the heading and each row on one line each, for a list to choose from.
+
+        Texts are cut at the margin, and left out where there is no room for them.
+        """
         fields = self._fitting(width)
         room = width - _total(fields) - len(_GAP)
         fits = room >= _NARROWEST
@@ -105,7 +109,7 @@ class FittedTable:
 
 
 def _wrap(text: str, width: int) -> list[str]:
-    return textwrap.wrap(text, width, break_on_hyphens=False)  # names of hosts have hyphens, and are copied as one word
+    return textwrap.wrap(text, width, break_on_hyphens=False)  # host names have hyphens, and are copied as one word
 
 
 def _total(fields: Sequence[TableField]) -> int:

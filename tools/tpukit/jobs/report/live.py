@@ -1,4 +1,4 @@
-"""A followed job: a table that redraws itself on a terminal, plain lines elsewhere."""
+"""Follow a job: a table that redraws itself on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from tpukit.kernel.store import Store
 from tpukit.places.base import Handle, HostView, Observation, Place
 
 LINES_SECONDS = 2.0
-"""Between two rounds of plain lines."""
+"""Seconds between two rounds of plain lines."""
 OBSERVE_SECONDS = 1.0
-"""Between two questions to the place, where somebody else drives the job."""
+"""Seconds between two observations, where another process drives the job."""
 
 
 class Screen:
-    """May be left and entered again, as when Ctrl-C asks a question in between.
+    """The live view of a job. May be left and entered again, for example for a question after Ctrl-C.
 
-    Nothing that is away ends it: what was last known stays on the screen. Where nobody reads it any more, it is silent.
+    It keeps the last known state while the store or the place is unreachable, and is silent once its output is closed.
     """
 
     def __init__(self, store: Store, places: Mapping[str, Place], job_id: str) -> None:
@@ -56,11 +56,11 @@ class Screen:
                 live.stop()
 
     def observe(self, seen: Observation) -> None:
-        """What whoever drives the job has just seen of it, so that it need not be asked for again."""
+        """Take over the driver's latest observation, so that the place is not asked again."""
         self._hosts, self._observed = seen.hosts, True
 
     def update(self, now: float) -> tuple[HostView, ...]:
-        """Show the job as it is now; its hosts, for whoever wants to act on what is shown."""
+        """Show the current state of the job, and return its hosts."""
         try:
             job = self._store.get(JOBS, self._id).value
         except TpukitError:
@@ -68,7 +68,7 @@ class Screen:
         self._ask_place(job, now)
         try:
             self._show(job, now)
-        except OSError:  # a pipe whose reader has left, a terminal that is gone: the job does not mind
+        except OSError:  # a closed pipe or terminal does not affect the job
             self._console.quiet = True
         return self._hosts
 
@@ -91,7 +91,7 @@ class Screen:
             self._lines(self._hosts)
 
     def _ask_place(self, job: Job, now: float) -> None:
-        """For hosts that nobody has told us of. Where the place cannot be asked just now, they stay as they were."""
+        """Observe the job if its driver has not. If the place is unreachable, keep the hosts as they were."""
         observed, self._observed = self._observed, False
         due = abs(now - self._last_observed) >= OBSERVE_SECONDS or job.state.ended
         if observed:
@@ -111,7 +111,7 @@ class Screen:
                 self._console.print(Text(f"{report.clock_time(event.at)[11:]} {event.text}"), soft_wrap=True)
 
     def _lines(self, hosts: tuple[HostView, ...]) -> None:
-        """One line per host that moved since the last time, and how far the job is, as often as that changes by 1 %."""
+        """Print a line for each host that moved, and the job's progress whenever it changes by 1 %."""
         progress = report.progress(hosts)
         share = progress.partition("(")[2].partition(" ")[0]
         if progress and self._shown.get("") != share:

@@ -1,4 +1,4 @@
-"""What would lose work of a job that is about to be sent. Pure."""
+"""Find risks of losing work in a job that is about to be sent. Pure."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from tpukit.jobs.plan import Plan
 from tpukit.jobs.spec import settings
 
 SHORT_GRACE = 10
-"""Seconds: with less, few programs save a checkpoint."""
+"""Seconds below which few programs manage to save a checkpoint."""
 
 
 def of(plan: Plan, workdir: str, *, this_machine: bool) -> list[str]:
-    """Return the risks as sentences with what to do. `workdir` is where the place puts checkpoints; `this_machine`:
-    its disks are not lost with the job."""
+    """Return the risks as sentences with what to do.
+
+    `workdir` is where the place puts checkpoints. `this_machine`: its disks are not lost with the job.
+    """
     found = []
     if not this_machine and not _durable(plan, workdir):
         lost = (

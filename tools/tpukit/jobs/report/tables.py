@@ -1,4 +1,4 @@
-"""Tables for a terminal. Rich draws them; where nobody looks at the width (a file, grep), a row stays one line."""
+"""Tables for a terminal, drawn by Rich. In a file or pipe, a row stays on one line."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _UNLIMITED = 100_000
 
 class _Console(Console):
     def on_broken_pipe(self) -> None:
-        """Rich would exit with 1; whether a reader that has left matters is for the command to say."""
+        """Raise instead of exiting with 1, as Rich does: the command decides whether a closed pipe matters."""
         raise  # noqa: PLE0704  # called while BrokenPipeError is handled
 
 
@@ -37,7 +37,7 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def jobs(listed: Sequence[Job], now: float, *, owners: bool = False) -> FittedTable:
-    """`owners`: with a column that says who sent each."""
+    """Return the table of jobs, with `owners` if set."""
     columns = [
         TableField("job", [plain(job.id) for job in listed]),
         TableField("state", [job.state for job in listed], styles=[STYLES[job.state] for job in listed]),
@@ -70,7 +70,7 @@ def attempts(job: Job, now: float) -> FittedTable:
 
 
 def hosts(seen: Sequence[HostView]) -> FittedTable:
-    """By slice and host, as numbers. A narrow table names hosts as `tpu job logs --host` takes them: `0-12`."""
+    """Return the table of hosts, by slice and host. A narrow table names hosts as in `tpu job logs --host 0-12`."""
     seen = sorted(seen, key=lambda host: (host.slice, host.index, host.name))
     remote = any(host.node for host in seen)
     states = [host.state if host.code is None else f"{host.state} ({host.code})" for host in seen]
@@ -95,7 +95,7 @@ def events(happened: Sequence[Event]) -> FittedTable:
 
 
 def short_names(seen: Sequence[HostView]) -> list[str]:
-    """`SLICE-HOST`; the ends of their names where that does not tell them apart, as for pods that others made."""
+    """Return `SLICE-HOST`, or unique ends of names where those are ambiguous, as for pods created by others."""
     numbers = [f"{host.slice}-{host.index}" for host in seen]
     if len(set(numbers)) == len(seen):
         return numbers

@@ -1,7 +1,7 @@
-"""The user's code, frozen: a snapshot named by its content, with the commit it came from.
+"""Snapshots of the user's code, named by their content, with the commit that they came from.
 
-.gitignore is honoured, in a git checkout and outside one. A snapshot is named by the hash of the very bytes that were
-copied, and never written again. What cannot be staged is said at once, before anything is stored.
+.gitignore is honoured, in a git checkout and outside one. The name is the hash of exactly the bytes that were copied,
+and a snapshot is never rewritten. Problems are reported before anything is stored.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ T = TypeVar("T")
 
 MOST_BYTES = 256 << 20
 MOST_PROBLEMS = 20
-"""That are worth reading at once."""
+"""Most problems that are reported at once."""
 TRIES = 5
-"""How often a folder is read again whose files come and go meanwhile."""
+"""Number of attempts to read a folder whose files change meanwhile."""
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """What a snapshot of a folder would hold, as it is now."""
+    """The snapshot that a folder would give now."""
 
-    digest: str  # empty where there are problems
+    digest: str  # empty if there are problems
     commit: str
     dirty: bool
     names: tuple[str, ...]
@@ -48,7 +48,7 @@ class Inspection:
 
 
 def inspect(folder: Path, own: Sequence[Path] = ()) -> Inspection:
-    """Read the code as `snapshot` would, and store nothing. What is wrong with it is in the answer; NotFound is raised.
+    """Read the code as `snapshot` would, without storing it. Problems are in the result; NotFound is raised.
 
     `own` are tpukit's data and state folders, which are never code.
     """
@@ -59,14 +59,20 @@ def inspect(folder: Path, own: Sequence[Path] = ()) -> Inspection:
 
 
 def snapshot(folder: Path, shelf: Path, own: Sequence[Path] = ()) -> Snapshot:
-    """Copy `folder` onto `shelf` unless the same content is there already. `own` as for inspect; the folder that the
-    shelf lies in is one of them."""
+    """Copy `folder` onto `shelf`, unless the same content is already there.
+
+    `own` as for `inspect`; the parent folder of the shelf is added to it.
+    """
     digest = _settled(folder, lambda: _store(folder, shelf, (shelf.parent, *own)))
     return Snapshot(digest, *git.commit(folder))
 
 
 def require(shelf: Path, digest: str) -> Path:
-    """Where a snapshot lies. Invalid when it is gone. It counts as used now, so that it is not cleaned away next."""
+    """Return the folder of a snapshot, and mark it as used, so that cleaning keeps it.
+
+    Raises:
+        Invalid: The snapshot was removed.
+    """
     path = shelf / digest
     try:
         os.utime(path)
@@ -77,12 +83,12 @@ def require(shelf: Path, digest: str) -> Path:
             "that sent this one",
         ) from error
     except OSError:
-        pass  # somebody else's, or on a read-only disk: it is there, and that was the question
+        pass  # it exists, but is another user's or on a read-only disk
     return path
 
 
 def unpack(shelf: Path, digest: str, target: Path) -> None:
-    """A copy of a snapshot that a job may write into. Doing it twice does it once; a half is never seen at `target`."""
+    """Copy a snapshot for a job to write into. Idempotent; `target` never holds a partial copy."""
     if target.exists():
         return
     source = require(shelf, digest)
@@ -96,7 +102,7 @@ def unpack(shelf: Path, digest: str, target: Path) -> None:
 
 
 def verify(shelf: Path, digest: str) -> bool:
-    """Whether a snapshot still has the content that it is named by."""
+    """Report whether a snapshot still has the content that it is named by."""
     path = shelf / digest
     names = sorted(one.relative_to(path).as_posix() for one in path.rglob("*") if one.is_symlink() or not one.is_dir())
     try:
@@ -107,7 +113,7 @@ def verify(shelf: Path, digest: str) -> bool:
 
 
 def _settled(folder: Path, attempt: Callable[[], T]) -> T:
-    """The answer for a folder that held still for long enough."""
+    """Retry `attempt` until the folder's files hold still for long enough."""
     if not folder.is_dir():
         raise NotFound(f"code: there is no folder {folder}", hint="`code` is relative to the job file")
     for _ in range(TRIES):
@@ -122,9 +128,9 @@ def _settled(folder: Path, attempt: Callable[[], T]) -> T:
 
 
 def _seen(folder: Path, own: Sequence[Path]) -> tuple[Listing, copying.Read]:
-    """What there is, with every problem of it."""
+    """Read a folder, with every problem found."""
     listed = code_files.files(folder, own)
-    too_large = _too_large(folder, listed)  # so large that reading all of it would take long
+    too_large = _too_large(folder, listed)  # reading all of it would take long
     read = copying.read(folder, () if too_large else listed.names)
     problems = sorted([*listed.problems, *too_large, *read.problems], key=str)
     rest = len(problems) - MOST_PROBLEMS
@@ -139,11 +145,11 @@ def _inspect(folder: Path, own: Sequence[Path]) -> Inspection:
 
 
 def _store(folder: Path, shelf: Path, own: Sequence[Path]) -> str:
-    # Read first: what is wrong with files is said before anything is stored, and what is there need not be copied.
+    # Read first, to report problems before anything is stored and to skip the copy of known content.
     listed, read = _seen(folder, own)
     _refuse(read.problems)
-    # Stored code can be damaged: a machine that lost power leaves empty files, and the first versions of this module
-    # could store an edit under the hash of what had been there before it.
+    # Stored code can be damaged: a power loss leaves empty files, and the first versions of this module could store an
+    # edit under the hash of the earlier content.
     if verify(shelf, read.digest):
         require(shelf, read.digest)
         return read.digest
@@ -180,7 +186,7 @@ def _too_large(folder: Path, listed: Listing) -> list[Problem]:
         except OSError as error:
             if isinstance(error, (FileNotFoundError, NotADirectoryError)):
                 raise copying.Vanished(name) from error
-            sizes[name] = 0  # said when it is read
+            sizes[name] = 0  # reported when the file is read
     return _too_much(folder, sum(sizes.values()), sorted(sizes, key=lambda name: -sizes[name])[:3])
 
 
@@ -208,4 +214,4 @@ def _move(new: Path, target: Path) -> None:
     except OSError:
         if not target.exists():
             raise
-        shutil.rmtree(new, ignore_errors=True)  # another process was faster with the same content
+        shutil.rmtree(new, ignore_errors=True)  # another process stored the same content first

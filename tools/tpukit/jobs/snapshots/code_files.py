@@ -1,6 +1,6 @@
-"""Which files of a folder are the user's code: all that no .gitignore names, in a git checkout and outside one.
+"""Find the user's code in a folder: all files that no .gitignore names, in a git checkout and outside one.
 
-What cannot be staged (unreadable folders, pipes, tpukit's own data) is a problem unless a .gitignore names it.
+Anything that cannot be staged (unreadable folders, pipes, tpukit's own data) is a problem unless a .gitignore names it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Listing:
 
 
 def files(folder: Path, own: Sequence[Path] = ()) -> Listing:
-    """The files of `folder`. `own` are folders of tpukit: staged, they would hold every snapshot of themselves."""
+    """List the files of `folder`, except in `own`: tpukit's folders would hold every snapshot of themselves."""
     inside = frozenset(path.resolve() for path in own)
     listing = Listing()
     for name in _files(folder, "", inside, listing.problems):
@@ -43,14 +43,14 @@ def files(folder: Path, own: Sequence[Path] = ()) -> Listing:
 
 
 def shown(name: str) -> str:
-    """A file's name as text that any terminal takes: names need not be UTF-8."""
+    """Return a file name as printable text: names need not be UTF-8."""
     return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
 def _files(folder: Path, prefix: str, own: frozenset[Path], problems: list[Problem]) -> Iterator[str]:
     listed = git.files(folder)
-    # None: outside git. Empty: a folder that git ignores, and that was asked for all the same. "./": a submodule that
-    # was not fetched.
+    # None: outside git. Empty: a folder that git ignores, but that was named explicitly. "./": a submodule that was not
+    # fetched.
     if not listed or listed == ["./"]:
         yield from (prefix + name for name in _walked(folder, prefix, own, problems))
         return
@@ -68,7 +68,7 @@ def _files(folder: Path, prefix: str, own: frozenset[Path], problems: list[Probl
 
 
 def _suspects(folder: Path, own: frozenset[Path], ignored: frozenset[str]) -> Iterator[tuple[str, str]]:
-    """What git passes over in silence, with what is wrong with it."""
+    """Yield what git skips silently, with the problem of each."""
     todo = [""]
     while todo:
         base = todo.pop()
@@ -84,13 +84,13 @@ def _suspects(folder: Path, own: frozenset[Path], ignored: frozenset[str]) -> It
                 entry.is_dir(follow_symlinks=False)
                 and entry.name != ".git"
                 and name not in ignored
-                and not (folder / name / ".git").exists()  # a checkout inside the checkout is listed by itself
+                and not (folder / name / ".git").exists()  # a checkout inside the checkout is listed separately
             ):
                 todo.append(f"{name}/")
 
 
 def _walked(folder: Path, prefix: str, own: frozenset[Path], problems: list[Problem]) -> Iterator[str]:
-    """Files outside a git checkout, less what the .gitignore files on the way say."""
+    """Yield files outside a git checkout, except those named by .gitignore files on the way."""
     specs: dict[str, GitIgnoreSpec] = {}
     todo = [""]
     while todo:
@@ -122,12 +122,12 @@ def _read_ignore_file(folder: Path, base: str, specs: dict[str, GitIgnoreSpec]) 
             lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
             specs[base] = GitIgnoreSpec.from_lines(lines)
     except OSError:
-        return  # said when it is copied
+        return  # reported when the file is copied
 
 
 def _ignored_by(specs: dict[str, GitIgnoreSpec]) -> Callable[[str, str], bool]:
     def ignored(name: str, slash: str) -> bool:
-        """The last word is that of the deepest .gitignore that has one."""
+        """Report whether the deepest .gitignore with an opinion ignores the file."""
         for base in (f"{parent}/" if parent else "" for parent in (*_parents(name), "")):
             said = specs[base].check_file(name.removeprefix(base) + slash).include if base in specs else None
             if said is not None:
@@ -138,7 +138,7 @@ def _ignored_by(specs: dict[str, GitIgnoreSpec]) -> Callable[[str, str], bool]:
 
 
 def _parents(name: str) -> Iterator[str]:
-    """The folders that hold a file, the deepest first, without the root."""
+    """Yield the folders that contain a file, the deepest first, without the root."""
     while "/" in name:
         name = name.rpartition("/")[0]
         yield name
@@ -155,7 +155,7 @@ def _entries(folder: Path) -> Iterator[os.DirEntry[str] | OSError]:
 
 
 def _wrong(entry: os.DirEntry[str], own: frozenset[Path]) -> str:
-    """Why an entry of a folder cannot be staged; empty: it can."""
+    """Return why an entry of a folder cannot be staged; empty if it can."""
     if entry.is_symlink() or entry.is_file(follow_symlinks=False):
         return ""
     if entry.is_dir(follow_symlinks=False):

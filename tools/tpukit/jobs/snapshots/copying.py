@@ -1,4 +1,4 @@
-"""Reads the user's files once, hashing exactly the bytes that it writes: an edit meanwhile is in both or in neither."""
+"""Read the user's files once, hashing exactly the bytes written: an edit meanwhile is in both or in neither."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ CHUNK = 1 << 20
 
 
 class Vanished(Exception):
-    """A file went away, or became something else, after it was listed."""
+    """A file disappeared, or became something else, after it was listed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """What was read of a folder."""
+    """Result of reading files."""
 
     digest: str
     files: int
@@ -31,10 +31,13 @@ class Read:
 
 
 def read(folder: Path, names: Iterable[str], target: Path | None = None) -> Read:
-    """Hash files of `folder` (in the order of `names`), and copy them below `target` on the way.
+    """Hash files of `folder` (in the order of `names`), and copy them below `target`, if given.
 
-    Raises Vanished when a file is not there any more, and OSError when `target` cannot be written; what is wrong with
-    a file of the user's is a problem of the answer.
+    Problems with the user's files are in the result.
+
+    Raises:
+        Vanished: A file is no longer there.
+        OSError: `target` cannot be written.
     """
     digest, count, total = hashlib.sha256(), 0, 0
     problems: list[Problem] = []
@@ -61,10 +64,10 @@ class _Unusable(Exception):
 
 
 def _one(source: Path, root: Path, target: Path | None) -> tuple[bytes, bytes, int]:
-    """Kind, hash and size of one file."""
+    """Return kind, hash and size of one file."""
     try:
         link = os.readlink(source) if source.is_symlink() else None  # noqa: PTH115 (a Path would tidy the text up)
-        # A pipe that took the file's place would be waited for without O_NONBLOCK.
+        # Without O_NONBLOCK, opening a pipe that replaced the file would block.
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         handle = os.open(source, flags) if link is None else -1
     except (FileNotFoundError, NotADirectoryError) as error:
@@ -125,7 +128,7 @@ def _write(handle: int, chunk: bytes) -> None:
 
 
 def _changed(source: Path) -> bool:
-    """Whether it is no plain file any more."""
+    """Report whether the path is no longer a plain file."""
     try:
         return not stat.S_ISREG(source.lstat().st_mode)
     except OSError:

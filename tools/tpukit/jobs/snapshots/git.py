@@ -1,4 +1,4 @@
-"""What git knows of a folder. It never runs a shell, and never a repository's own settings of another user."""
+"""Query git about a folder, without a shell, and never with the repository settings of another user."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from pathlib import Path
 from tpukit.core.errors import Invalid, Problem
 
 _ELSEWHERE = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_PREFIX")
-"""Set inside hooks and `git rebase --exec`: they would make git answer for another checkout."""
+"""Variables set inside hooks and `git rebase --exec`, which would point git to another checkout."""
 
 
 def files(folder: Path) -> list[str] | None:
-    """Tracked files and those that are neither tracked nor ignored; None outside a checkout, or without git."""
+    """Return tracked files and untracked ones that are not ignored; None outside a checkout or without git."""
     return _names(folder, "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", ".")
 
 
 def ignored_folders(folder: Path) -> frozenset[str]:
-    """Folders in which everything is ignored, not those inside them."""
+    """Return folders in which everything is ignored, without their subfolders."""
     names = _names(folder, "ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--directory", "--", ".")
     return frozenset(name.rstrip("/") for name in names or () if name.endswith("/"))
 
 
 def ignored(folder: Path, names: Iterable[str]) -> frozenset[str]:
-    """Those of `names` that a .gitignore names."""
+    """Return those of `names` that a .gitignore names."""
     asked = b"".join(os.fsencode(name) + b"\0" for name in names)
     if not asked:
         return frozenset()
@@ -34,7 +34,7 @@ def ignored(folder: Path, names: Iterable[str]) -> frozenset[str]:
 
 
 def commit(folder: Path) -> tuple[str, bool]:
-    """The commit that is checked out, and whether files below `folder` differ from it. Empty where there is none."""
+    """Return the checked-out commit, and whether files below `folder` differ from it. Empty without a commit."""
     head = _run(folder, "rev-parse", "--verify", "--quiet", "HEAD")
     if head is None or head.returncode:
         return "", False
@@ -68,8 +68,8 @@ def _split(output: bytes) -> list[str]:
 
 
 def _run(folder: Path, *arguments: str, answer: bytes = b"") -> subprocess.CompletedProcess[bytes] | None:
-    """None where there is no git."""
-    # Messages are recognised by their English words.
+    """Run git in a folder; return None if git is not installed."""
+    # Messages are matched by their English text.
     environment = {name: value for name, value in os.environ.items() if name not in _ELSEWHERE} | {"LC_ALL": "C"}
     argv = ["git", "-C", str(folder), *arguments]
     try:

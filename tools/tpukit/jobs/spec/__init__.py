@@ -1,7 +1,7 @@
-"""Specs: what people write, checked whole before anything is done with it.
+"""Specs: users' job files and settings, checked completely before use.
 
-A spec is frozen and says nothing about the place where it runs. Every problem is reported at once, with the file, the
-line, what is wrong and what to write instead.
+A spec is frozen and independent of the place where it runs. Every problem is reported at once, with the file, the line,
+what is wrong and what to write instead.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What the value of a field may be: each kind reads one, says all that is wrong with it, and knows its JSON Schema.
+"""Kinds of field values: each reads a value, reports everything wrong with it, and provides its JSON Schema.
 
-A kind takes plain data, as YAML and JSON have it, and never makes one type of another: 2.0 is no whole number and "yes"
-is not true.
+A kind accepts plain data, as in YAML and JSON, and never converts between types: 2.0 is not a whole number and "yes" is
+not true.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from tpukit.jobs.spec.words import assigned, dotted, either, flow
 
 _EMPTY = '""'
 BAD: Any = object()
-"""Stands for a value that was refused."""
+"""Placeholder for a value that was refused."""
 
 
 class Kind:
-    """`rules` see a value that is of this kind, in turn; each returns it, or what it becomes, or refuses it."""
+    """A kind of field value. Each of `rules` receives a value of this kind and returns, converts or refuses it."""
 
     inner: tuple[Kind, ...] = ()
-    """The kinds of what is inside such a value."""
+    """Kinds of the values inside such a value."""
 
     def __init__(self, *rules: Callable[[Any], Any]) -> None:
         self.rules = rules
 
     def check(self, value: Any, path: Path, wrong: list[Violation]) -> Any:
-        """The value as specs hold it; or BAD, with what is wrong added to `wrong` in whole sentences."""
+        """Return the value as specs hold it, or BAD, with the problems added to `wrong` as sentences."""
         if value is None:
             wrong.append((path, f"{dotted(path)} has no value", f"write {assigned(path, _EMPTY)} for an empty text"))
             return BAD
@@ -47,7 +47,7 @@ class Kind:
         raise NotImplementedError
 
     def json(self, value: Any) -> Any:
-        """The value as plain data, which `check` takes back."""
+        """Return the value as plain data, which `check` accepts."""
         return value
 
     def schema(self) -> dict[str, Any]:
@@ -115,7 +115,7 @@ class Choice(Kind):
 
 
 class Items(Kind):
-    """A list of so many of one kind."""
+    """A list of bounded length, of one kind."""
 
     def __init__(self, kind: Kind, most: int, *rules: Callable[[Any], Any], least: int = 0) -> None:
         super().__init__(*rules)
@@ -141,7 +141,7 @@ class Items(Kind):
 
 
 class Named(Kind):
-    """Values of one kind under names that a person chose."""
+    """Values of one kind under names that the user chose."""
 
     def __init__(self, name: Text, kind: Kind, *rules: Callable[[Any], Any]) -> None:
         super().__init__(*rules)
@@ -164,7 +164,7 @@ class Named(Kind):
 
 
 class Anything(Kind):
-    """A mapping of anything, which its rules look through."""
+    """A mapping with any content, which its rules check."""
 
     def read(self, value: Any, path: Path, wrong: list[Violation]) -> dict[str, Any]:
         if not isinstance(value, Mapping):

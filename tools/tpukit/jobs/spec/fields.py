@@ -1,4 +1,4 @@
-"""The kinds of the fields of a spec."""
+"""Kinds of the fields of a spec."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _RESERVED_NAMES = frozenset({"TPU_TOPOLOGY", "TPU_ACCELERATOR_TYPE", "TPU_SKIP_M
 
 
 class Duration(Kind):
-    """A time as people write it (12h), held in seconds; with `zero`, 0s is one too."""
+    """A duration as users write it (12h), held in seconds. `zero`: 0s is allowed."""
 
     def __init__(self, *rules: Callable[[int], int], zero: bool = False) -> None:
         super().__init__(*rules)
@@ -113,7 +113,7 @@ RESERVATION_PART = Text(
         400,
     )
 )
-"""A reservation, or the block of it that a pool takes its hosts from: slices of one block are near each other."""
+"""A reservation, or one block of it, whose hosts are near each other."""
 PROGRESS = Text(Form(r"[\s\S]+", "write a pattern such as " + patterns.EXAMPLE, 1000), patterns.check)
 DURATION = Duration()
 CONFIG = Anything(program_config.check)

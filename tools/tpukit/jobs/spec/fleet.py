@@ -1,4 +1,4 @@
-"""The fleet file: which TPU VMs, over which zones, and what they work through. Flags say the same and win over it."""
+"""The fleet file: TPU VMs, their zones and their work. Flags set the same fields and take precedence."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tpukit.jobs.spec.model import Model, field
 from tpukit.jobs.spec.settings import ZONE
 
 MOST_STREAMS = 1000
-"""Each is an open file while the dataset is split, and all of them are one page of a list."""
+"""Most streams: each is an open file while the dataset is split, and all of them are one page of a list."""
 _BUCKET = r"(?:gs://)?[a-z0-9][-a-z0-9_.]{1,220}[a-z0-9](?:/[^\x00-\x1f*?\[\]#]+)?/?|/[^\x00-\x1f]+"
 
 
@@ -105,9 +105,14 @@ class FleetSpec(Model):
 
 
 def load(file: Path | None, flags: Mapping[str, Any], default: str = "") -> FleetSpec:
-    """Return the fleet in a file, with what flags say over it: by names of fields, as plain data. Paths in the file are
-    relative to its folder, those in flags to the current one. `default`: the name where neither has one. Raises
-    Invalid with every problem."""
+    """Return the fleet in a file, overridden by `flags`: plain data by field name.
+
+    Paths in the file are relative to its folder, those in flags to the current folder. `default`: the name where
+    neither sets one.
+
+    Raises:
+        Invalid: With every problem found.
+    """
     if file is None and "zones" not in flags:
         hint = "write --zones us-central1-a,us-central1-b, or name a fleet file"
         raise Invalid(Problem("--zones", "which zones?", hint))
@@ -129,7 +134,7 @@ def load(file: Path | None, flags: Mapping[str, Any], default: str = "") -> Flee
 
 
 def flag_of(name: str) -> str:
-    """The flag for a field."""
+    """Return the flag for a field."""
     return "--option" if name == "options" else f"--{name.replace('_', '-')}"
 
 
@@ -142,7 +147,7 @@ def _node(value: Any, where: str) -> Node:
 
 
 def _settle(fields: Mapping[str, Node], base: Path) -> list[Problem]:
-    """Makes paths absolute, in place. Returns files that ought to be there and are not."""
+    """Make paths absolute, in place, and return problems with missing files."""
     found = []
     dataset, program = fields.get("dataset"), fields.get("program")
     for node in dataset.value if dataset is not None and isinstance(dataset.value, list) else ():

@@ -1,4 +1,4 @@
-"""What a text in a spec may look like, and how a wrong one is refused with a right one beside it.
+"""Forms of texts in a spec, and errors that suggest a valid text.
 
 A form is checked here and printed in the JSON Schema, so that editors and `tpu` refuse the same things.
 """
@@ -12,12 +12,14 @@ from typing import NoReturn
 
 Path = tuple[str | int, ...]
 Violation = tuple[Path, str, str]
-"""A path below the value that was checked, what is wrong there, and what to write instead. Without a hint, an example
-of the field is offered."""
+"""A path below the checked value, what is wrong there, and what to write instead.
+
+Without a hint, the message offers an example of the field.
+"""
 
 
 class Refusal(Exception):
-    """What is wrong with a value that was checked."""
+    """The problems of a value that was checked."""
 
     def __init__(self, violations: Sequence[Violation]) -> None:
         super().__init__("; ".join(what for _, what, _ in violations))
@@ -29,7 +31,7 @@ def refuse(what: str, hint: str = "") -> NoReturn:
 
 
 def shown(value: object) -> str:
-    """A wrong value as a message shows it: short, and on one line."""
+    """Return a wrong value as messages show it: short, and on one line."""
     if value is None:
         return "nothing"
     if isinstance(value, bool):
@@ -44,7 +46,7 @@ def shown(value: object) -> str:
 
 
 def sound(text: str) -> str:
-    """Text that can be an argument of a program, a value in its environment, and JSON."""
+    """Check that text can be a program argument, an environment value and JSON."""
     if "\0" in text:
         refuse("there is a NUL character in it", "remove it: no program can receive one")
     try:
@@ -55,18 +57,18 @@ def sound(text: str) -> str:
 
 
 def dashed(text: str) -> str:
-    """A text as a label, for a suggestion."""
+    """Turn text into a label, for a suggestion."""
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """A pattern that the whole text has to match, and the same in words."""
+    """A pattern that the whole text has to match, with its description."""
 
     pattern: str
     words: str
     longest: int
-    mend: Callable[[str], str] | None = None  # makes a right text of a wrong one, where one is plain
+    mend: Callable[[str], str] | None = None  # turns an invalid text into a valid one, where one is obvious
 
     def fits(self, text: str) -> bool:
         return len(text) <= self.longest and re.fullmatch(self.pattern, text, re.ASCII) is not None

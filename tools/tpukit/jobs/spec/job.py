@@ -1,4 +1,4 @@
-"""The job file: everything a job can say. Where it runs is chosen when it is sent and is not written here."""
+"""The job file: all settings of a job. The place where it runs is chosen when it is sent, not written here."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Tpu(Model):
         return catalogue.find_shape(self.generation, self.topology, machine_type=self.machine_type)
 
     def to_json(self, *, given: bool = False) -> Any:
-        """As it was written: a name alone is a word."""
+        """Return the slice as it was written: a name alone is a word."""
         words = super().to_json(given=given)
         return words["type"] if list(words) == ["type"] else words
 
@@ -305,5 +305,5 @@ class JobSpec(Model):
 
     @property
     def digest(self) -> str:
-        """Digest of the request. Where the code lay on this machine and what `tpu fit` reads are no part of it."""
+        """Digest of the request, without the folder of the code on this machine and the function for `tpu fit`."""
         return digest({key: value for key, value in self.to_json().items() if key not in ("code", "fit")})

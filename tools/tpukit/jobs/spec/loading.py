@@ -1,4 +1,4 @@
-"""From a job file and `--set` to a JobSpec, or to everything that is wrong with them."""
+"""Load a job file and `--set` into a JobSpec, or report everything that is wrong with them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tpukit.jobs.spec.located_yaml import Node
 
 
 def load(path: str | os.PathLike[str], sets: Sequence[str] = (), aliases: Mapping[str, str] | None = None) -> JobSpec:
-    """The job in a file. Its folders are taken from where the file is, those in `--set` from here."""
+    """Return the job in a file. Its folders are relative to the file, those in `--set` to the current folder."""
     file = Path(path)
     return loads(located_yaml.read(file), str(file), sets, aliases, base=file.parent)
 
@@ -26,7 +26,7 @@ def loads(
     *,
     base: Path | None = None,
 ) -> JobSpec:
-    """The job in a text. Folders become absolute where `base` says from which folder they are meant."""
+    """Return the job in a text. Folders become absolute if `base` gives the folder that they are relative to."""
     known = {**program_config.ALIASES, **(aliases or {})}
     root, found = located_yaml.parse(text, name)
     if root.value is None and not sets:
@@ -45,7 +45,7 @@ def loads(
 
 
 def _settle(fields: Mapping[str, Node], base: Path) -> list[Problem]:
-    """Makes folders absolute, in place. Returns those that ought to be there and are not."""
+    """Make folders absolute, in place, and return problems with missing ones."""
     found = []
     for name in ("code", "workdir"):
         node = fields.get(name)

@@ -1,8 +1,8 @@
 """YAML as plain data that remembers where each value was written.
 
-Reads the part of YAML that a person needs and refuses the rest by name: anchors and aliases (which can make a small
-file huge), tags, several documents. Plain words become values by the rules of YAML 1.2, as editors read them: `no`
-and `12:30` are text and `1e-3` is a number, where YAML 1.1 makes them false, 750 and text.
+Reads the part of YAML that job files need and refuses the rest by name: anchors and aliases (which can make a small
+file huge), tags, several documents. Plain words become values by the rules of YAML 1.2, as in editors: `no` and `12:30`
+are text and `1e-3` is a number, where YAML 1.1 makes them false, 750 and text.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _WORDS: Mapping[str, bool | None] = {
 }
 _INTEGER = re.compile(r"[-+]?[0-9]{1,300}|0x[0-9a-fA-F]{1,250}|0o[0-7]{1,300}")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
-_ODD_BREAK = re.compile("[\x85\u2028\u2029]")  # YAML 1.1 breaks lines at them, 1.2 and editors do not
+_ODD_BREAK = re.compile("[\x85\u2028\u2029]")  # YAML 1.1 breaks lines at them; 1.2 and editors do not
 _NOT_FINITE = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
 
 
@@ -47,7 +47,7 @@ class Node:
         return self.value
 
     def place(self, path: Sequence[str | int]) -> str:
-        """Where the value at `path` was written, or the nearest thing around it that was."""
+        """Return where the value at `path`, or the nearest value around it, was written."""
         node = self
         for step in path:
             if isinstance(node.value, dict) and step in node.value:
@@ -60,7 +60,7 @@ class Node:
 
 
 def read(path: Path, kind: str = "job") -> str:
-    """The text of a file that ought to be a small YAML file. `kind` names it in hints: a job file, job.yaml."""
+    """Return the text of a small YAML file. `kind` names it in hints: a job file, job.yaml."""
     try:
         with path.open("rb") as file:
             content = file.read(LARGEST + 1)
@@ -82,15 +82,18 @@ def read(path: Path, kind: str = "job") -> str:
 
 
 def parse(text: str, name: str, *, lines: bool = True) -> tuple[Node, list[Problem]]:
-    """The one document in `text`, and the keys it gives twice. Raises Invalid for what is not YAML as read here.
+    """Return the one document in `text`, and problems with duplicate keys.
 
-    Places are `name` with a line behind it, or `name` alone where lines mean nothing to the reader.
+    Places are `name` with a line, or `name` alone without `lines`.
+
+    Raises:
+        Invalid: The text is not in the supported part of YAML.
     """
     return _Reader(text, name, lines).document()
 
 
 def scalar(word: str) -> bool | int | float | str | None:
-    """The value of an unquoted word, by the core schema of YAML 1.2."""
+    """Return the value of an unquoted word, by the core schema of YAML 1.2."""
     if word in _WORDS:
         return _WORDS[word]
     if _INTEGER.fullmatch(word):
@@ -116,11 +119,11 @@ class _Reader:
             if odd := _ODD_BREAK.search(self._text):
                 raise Invalid(self._control(odd.start()))
             self._events = iter(yaml.parse(self._text, Loader=_LOADER))
-            next(self._events)  # the stream starts
+            next(self._events)  # start of the stream
             if isinstance(next(self._events), yaml.StreamEndEvent):
                 return Node(None, self._place(0)), []
             root = self._node(next(self._events), self._place(0), 0)
-            next(self._events)  # the document ends
+            next(self._events)  # end of the document
             after = next(self._events)
         except UnicodeEncodeError as error:
             place = self._place(self._text.count("\n", 0, error.start))
@@ -157,7 +160,7 @@ class _Reader:
             key = event.value if isinstance(event, yaml.ScalarEvent) else None
             if key is None:
                 self._refuse(event, "a key has to be a word", "write key: value")
-            self._node(event, where, depth)  # for its anchor or tag
+            self._node(event, where, depth)  # checks its anchor and tag
             node = self._node(next(self._events), where, depth + 1)
             if key in items:
                 hint = f"keep one of them; the other is at {items[key].where}"
@@ -199,7 +202,7 @@ class _Reader:
 
 
 def _neighbour(path: Path, kind: str) -> str:
-    """What the person may have meant instead of a path that is not there."""
+    """Return a suggestion for a path that does not exist."""
     if path.is_file():
         return f"write {path}"
     import difflib
@@ -217,7 +220,7 @@ _BEGINS = {"job": r"^(tpu|command)\s*:", "fleet": r"^(dataset|zones)\s*:", "clus
 
 
 def _is_of_kind(path: Path, kind: str) -> bool:
-    """Whether a file is called after its kind, or has a field that files of this kind have."""
+    """Report whether a file is named after its kind, or has a field that files of this kind have."""
     if kind not in _BEGINS or path.stem == kind:
         return True
     try:

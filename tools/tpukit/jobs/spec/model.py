@@ -1,4 +1,4 @@
-"""What all specs have in common: frozen, strict, checked whole, and to JSON and back without loss."""
+"""Base of all specs: frozen, strict, checked completely, and converted to JSON and back without loss."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Field:
 
 
 def field(kind: Kind, description: str, *examples: Any, default: Any = _REQUIRED) -> Any:
-    """A field of a spec. Its default is taken as it is; the first example is offered to those who wrote it wrong."""
+    """Define a field of a spec. Its default is not checked; the first example is shown in error messages."""
     return Field(kind, description, examples, default)
 
 
@@ -52,7 +52,7 @@ class Model:
     __slots__ = ("__dict__", "given")
 
     fields: ClassVar[Mapping[str, Field]] = {}
-    given: frozenset[str]  # names of the fields that were written, as against those that have their default
+    given: frozenset[str]  # names of the fields that were written, as opposed to defaults
 
     def __init_subclass__(cls) -> None:
         own = {name: value for name, value in vars(cls).items() if isinstance(value, Field)}
@@ -74,33 +74,33 @@ class Model:
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self) and vars(other) == vars(self)
 
-    __hash__ = None  # type: ignore[assignment]  # there are mappings in specs
+    __hash__ = None  # type: ignore[assignment]  # specs contain mappings
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
 
     @classmethod
     def unchecked(cls, **values: Any) -> Self:
-        """One with these values as they are, and defaults for the rest."""
+        """Return a spec with these values unchecked, and defaults for the rest."""
         made = cls.__new__(cls)
         defaults = {name: item.fallback() for name, item in cls.fields.items() if not item.required}
         made._fill({**defaults, **values}, frozenset(values))
         return made
 
     def replace(self, **values: Any) -> Self:
-        """The same but for these values, as they are."""
+        """Return a copy with these values replaced, unchecked."""
         made = type(self).__new__(type(self))
         made._fill({**vars(self), **values}, self.given | frozenset(values))
         return made
 
     def written(self, names: Iterable[str]) -> Self:
-        """The same, with these fields as those that were written."""
+        """Return a copy in which these fields count as written."""
         made = type(self).__new__(type(self))
         made._fill(vars(self), frozenset(names))
         return made
 
     def to_json(self, *, given: bool = False) -> Any:
-        """Plain data that `from_json` takes back; what was left out stays out. With `given`, defaults do too."""
+        """Return plain data that `from_json` accepts, without absent values. `given`: without defaults too."""
         return {
             name: item.kind.json(value)
             for name, item in type(self).fields.items()
@@ -109,7 +109,11 @@ class Model:
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Self:
-        """The spec in plain data. Raises Invalid with all that is wrong in it."""
+        """Return the spec in plain data.
+
+        Raises:
+            Invalid: With every problem found.
+        """
         wrong: list[Violation] = []
         spec: Self = cls.check(document, (), wrong)
         if wrong:
@@ -118,8 +122,10 @@ class Model:
 
     @classmethod
     def stored(cls, document: Mapping[str, Any]) -> Self:
-        """The spec in plain data that was right when it was stored. Nothing is refused: what today's rules would not
-        take stays as it is, and what this version does not know is left out."""
+        """Return the spec in stored plain data, which was valid when stored.
+
+        Nothing is refused: values that today's rules would refuse stay as they are, and unknown fields are left out.
+        """
         values = {}
         for name, item in cls.fields.items():
             if (given := document.get(name)) is None:
@@ -132,7 +138,11 @@ class Model:
 
     @classmethod
     def from_node(cls, root: Node, earlier: Iterable[Problem] = (), aliases: Collection[str] = ()) -> Self:
-        """The spec that was written there. Raises Invalid with all that is wrong in it, and with `earlier` problems."""
+        """Return the spec that was written in `root`.
+
+        Raises:
+            Invalid: With every problem found, and with `earlier` problems.
+        """
         wrong: list[Violation] = []
         spec: Self = cls.check(root.plain(), (), wrong, aliases)
         placed = (problems.placed(root, path, what, hint or f"write {cls.example(path)}") for path, what, hint in wrong)
@@ -142,27 +152,27 @@ class Model:
 
     @classmethod
     def check(cls, value: Any, path: Path, wrong: list[Violation], aliases: Collection[str] = ()) -> Any:
-        """The spec in plain data; or BAD, with what is wrong added to `wrong`."""
+        """Return the spec in plain data; or BAD, with the problems added to `wrong`."""
         return Sub(cls, aliases).check(value, path, wrong)
 
     @classmethod
     def raw_fields(cls, value: Any) -> Mapping[str, Any]:
-        """The fields in what was written."""
+        """Return the fields in what was written."""
         if not isinstance(value, Mapping):
             refuse(f"{shown(value)} is not a mapping")
         return value
 
     @classmethod
     def between(cls, good: Mapping[str, Any], raw: Mapping[str, Any]) -> Iterator[Violation]:
-        """What is wrong between fields: those that are right by themselves, or all as they were written."""
+        """Yield problems between fields. `good` are the fields that are valid by themselves, `raw` all as written."""
         yield from ()
 
     def validate(self) -> None:
-        """Refuses what is wrong with the whole, once every field is right."""
+        """Refuse an invalid combination, once every field is valid."""
 
     @classmethod
     def example(cls, path: Path) -> str:
-        """What one could write at `path`."""
+        """Return an example of a value at `path`."""
         *around, last = path or ("",)
         if isinstance(last, int):
             *around, last = around
@@ -198,7 +208,7 @@ class Sub(Kind):
         raw = self.model.raw_fields(value)
         values = {}
         for name, item in self.model.fields.items():
-            # A key with nothing behind it was not given: its lines may be commented out.
+            # A key without a value counts as absent: its lines may be commented out.
             if (given := raw.get(name)) is not None:
                 values[name] = item.kind.check(given, (*path, name), wrong)
             elif item.required:
@@ -232,7 +242,7 @@ class Sub(Kind):
 
 
 def models(kind: Kind) -> Iterator[type[Model]]:
-    """The specs inside a kind."""
+    """Yield the specs inside a kind."""
     if isinstance(kind, Sub):
         yield kind.model
     for inner in kind.inner:
@@ -240,12 +250,12 @@ def models(kind: Kind) -> Iterator[type[Model]]:
 
 
 def digest(document: Mapping[str, Any]) -> str:
-    """The same for the same content, whatever the order of its keys."""
+    """Return the same digest for the same content, whatever the order of its keys."""
     return hashlib.sha256(json.dumps(document, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def _at(model: type[Model], path: Iterable[str | int]) -> type[Model]:
-    """The model that describes what lies at `path`, or the last one on the way there."""
+    """Return the model of the value at `path`, or the last one on the way there."""
     for step in path:
         found = model.fields.get(str(step))
         model = next(models(found.kind), model) if found else model

@@ -1,4 +1,4 @@
-"""`--set key=value`: any field of a spec, for once, from the command line."""
+"""Apply `--set key=value`, which overrides any field of a spec for one command."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from tpukit.jobs.spec.located_yaml import Node
 from tpukit.jobs.spec.words import brief
 
 TEXT = frozenset({"name", "code", "image", "team", "priority", "workdir", "progress", "fit"})
-"""Fields that are always text, so that `--set name=007` needs no quotes. So are all values of `env`."""
+"""Fields that are always text, so that `--set name=007` needs no quotes. All values of `env` are text too."""
 
 
 def apply(root: Node, sets: Sequence[str], aliases: Mapping[str, str]) -> list[Problem]:
-    """Puts every `key=value` into the tree, in order. Returns what is wrong with them."""
+    """Put every `key=value` into the tree, in order, and return the problems found."""
     found: list[Problem] = []
     for item in sets:
         try:

@@ -1,7 +1,7 @@
-"""Patterns that people write to read lines of programs: ones that say something, and that end.
+"""Check users' patterns for output lines: a pattern must yield a step and finish in bounded time.
 
-Python's `re` cannot be interrupted, and a pattern such as `(a+)+b` takes longer than anybody waits on a line of thirty
-letters. So a repeat of a repeat is refused, and what is left is measured on lines made to be slow.
+Python's `re` cannot be interrupted, and a pattern such as `(a+)+b` practically never finishes on a line of thirty
+letters. So a repeat of a repeat is refused, and other patterns are measured on lines made to be slow.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from tpukit.jobs.spec.forms import refuse
 EXAMPLE = r"'it=(?P<step>\d+) L=(?P<loss>\S+)'"
 GROUPS = ("step", "loss", "saved", "total")
 LINE = 400
-"""Characters of a line that are given to such a pattern."""
+"""Number of characters of a line that are matched."""
 _SECONDS = 0.2
-"""Of a processor, for the slowest line."""
+"""Processor seconds allowed for the slowest line."""
 _LONG = 8
-"""A repeat of fewer than this is as good as written out."""
+"""Repeats of fewer than this are treated as if written out."""
 _PIECES = ("0", " ", "a", "_", "=", ":", "0 ", "a ", "a=0 ", "step 0 ", "step=0 loss=0 ")
 
 
 def check(pattern: str) -> str:
-    """The pattern, where it can be used to read progress."""
+    """Return the pattern, or refuse it if it cannot read progress."""
     try:
         compiled = re.compile(pattern)
-        tree = re._parser.parse(pattern)  # type: ignore[attr-defined]  # what re itself compiles from
+        tree = re._parser.parse(pattern)  # type: ignore[attr-defined]  # the form that re itself compiles from
     except (re.error, RecursionError, OverflowError) as error:
         refuse(f"it is not a pattern: {error}", f"write a Python regular expression: {EXAMPLE}")
     names = set(compiled.groupindex)
@@ -49,7 +49,7 @@ def check(pattern: str) -> str:
 
 
 def _nested(tree: Iterable[Any], *, inside: bool) -> bool:
-    """Whether something of unknown length, or a choice, is repeated often."""
+    """Report whether a choice or a part of unknown length is repeated often."""
     for name, value in tree:
         kind = str(name)
         if kind.endswith("_REPEAT"):
@@ -68,7 +68,7 @@ def _nested(tree: Iterable[Any], *, inside: bool) -> bool:
 
 
 def _slow(compiled: re.Pattern[str]) -> bool:
-    """Measured as processor time of this thread, on lines that grow little by little: none takes long by itself."""
+    """Measure the pattern in processor time of this thread, on slowly growing lines, so that no match takes long."""
     for piece in _PIECES:
         length = 8
         while length < LINE:

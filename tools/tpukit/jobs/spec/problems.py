@@ -1,4 +1,4 @@
-"""What is wrong with a file, for the person who wrote it: each problem at its place, from the top down."""
+"""Problems in a file, each with its place, in the order of the file."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from tpukit.jobs.spec.located_yaml import Node
 from tpukit.jobs.spec.words import dotted
 
 MOST = 100
-"""Problems worth reading at once: a file with more of them is not a spec."""
+"""Most problems worth reporting at once: a file with more of them is not a spec."""
 
 
 def placed(root: Node, path: Path, what: str, hint: str) -> Problem:
     place = root.place(path)
-    # A flag says the name already, and is what the person has to write again.
+    # A flag already contains the name, and is what the user has to type again.
     if place == f"--set {dotted(path)}":
         return Problem(place, what.removeprefix(f"{dotted(path)}: "), hint.replace(f" {path[-1]}: ", f" {place}=", 1))
     if place.startswith("--") and not place.startswith("--set "):
@@ -23,7 +23,7 @@ def placed(root: Node, path: Path, what: str, hint: str) -> Problem:
 
 
 def from_the_top(problems: list[Problem]) -> list[Problem]:
-    """In the order of the file's lines; what has no line comes after them."""
+    """Sort problems by line of the file, those without a line last."""
     problems = sorted(problems, key=_line)
     more = [Problem("", f"and {counted(len(problems) - MOST, 'more problem')}")] if len(problems) > MOST else []
     return problems[:MOST] + more

@@ -1,7 +1,7 @@
-"""The program's own settings under `config:`, and the short names that people use for the long ones.
+"""The program's own settings under `config:`, and short names for the long ones.
 
-A name reaches a setting by its parts (`training: {learning_rate: 0.1}`), dotted (`training.learning_rate: 0.1`), in
-full as the program's flag has it (`config.training.learning_rate`) or by an alias (`lr`). All become the first.
+A setting can be written as nested parts (`training: {learning_rate: 0.1}`), dotted (`training.learning_rate: 0.1`), as
+the program's full flag (`config.training.learning_rate`) or as an alias (`lr`). All become the first.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ KEY = Form(r"[A-Za-z_][-A-Za-z0-9_]*", "use letters, digits, - and _, with no di
 
 
 def check(config: dict[str, Any]) -> dict[str, Any]:
-    """A config that can become flags and JSON."""
+    """Return a config that can become flags and JSON, or refuse it."""
     if found := _wrong(config, ()):
         raise Refusal(found)
     return config
@@ -58,13 +58,13 @@ def _wrong_leaf(value: object) -> Iterator[tuple[str, str]]:
 
 
 def steps(name: str, aliases: Mapping[str, str]) -> list[str]:
-    """The way from `config` to the setting of this name."""
+    """Return the path from `config` to the setting of this name."""
     parts = aliases.get(name, name).split(".")
     return parts[1:] if parts[0] == "config" and len(parts) > 1 else parts
 
 
 def expand(config: Node, aliases: Mapping[str, str]) -> list[Problem]:
-    """Gives every setting its long name, in place. Returns the settings that were given twice."""
+    """Expand the name of every setting, in place, and return problems with duplicates."""
     if not isinstance(config.value, dict):
         return []
     long: dict[str, Node] = {}

@@ -1,4 +1,4 @@
-"""The JSON Schema of job and fleet files, for editors."""
+"""JSON Schema of job and fleet files, for editors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def json_schema(model: type[Model] = JobSpec, title: str = "tpukit job") -> dict[str, Any]:
-    """Draft 2020-12. Accepts what `tpu` accepts, apart from rules between fields, which it cannot say."""
+    """Return the schema (draft 2020-12). It accepts what `tpu` accepts, except for rules between fields."""
     parts = {part.__name__: part.schema() for part in _parts(model)}
     return {"$schema": DIALECT, **model.schema(), "title": title, "$defs": parts}
 

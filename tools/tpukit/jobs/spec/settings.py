@@ -1,4 +1,4 @@
-"""What a person sets once for all jobs: settings.yaml under the XDG config folder, or where $TPUKIT_SETTINGS says."""
+"""Settings of a user for all jobs: settings.yaml in the XDG config folder, or the file named by $TPUKIT_SETTINGS."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ class Settings(Model):
 
 
 def path() -> Path:
-    """Where the settings are read from, whether or not there is a file."""
+    """Return the path of the settings file, whether or not it exists."""
     if named := os.environ.get("TPUKIT_SETTINGS"):
         return Path(named)
     home = os.environ.get("XDG_CONFIG_HOME")
@@ -162,7 +162,7 @@ def path() -> Path:
 
 
 def hint(*keys: str) -> str:
-    """Return what to do where settings are missing: the command to type, and the lines to add to which file."""
+    """Return what to do about missing settings: the commands, and the lines to add to the file."""
     commands = " and ".join(f"`tpu settings {key} {_example(key)}`" for key in keys)
     lines = " and ".join(f"`{written(key, _example(key))}`" for key in keys)
     return f"run {commands}, or add {lines} to {path()}"
@@ -178,7 +178,7 @@ def written(key: str, text: str) -> str:
 
 
 def read_value(key: str, text: str) -> Any:
-    """Return a value as a person writes it on a command line: YAML, or the text itself where it means a text."""
+    """Return a value as written on a command line: YAML, or the text itself for text settings."""
     if isinstance(Settings.fields[key].kind, Text):
         return text
     try:
@@ -188,7 +188,7 @@ def read_value(key: str, text: str) -> Any:
 
 
 def unknown(key: str) -> tuple[str, str]:
-    """Return what is wrong with a key that does not exist, and the keys that may be meant."""
+    """Return the problem with a key that does not exist, and the keys that may be meant."""
     near = difflib.get_close_matches(key.lower(), list(Settings.fields), n=1)
     return f"there is no setting {shown(key)}", f"write {either(near or list(Settings.fields))}"
 
@@ -202,12 +202,12 @@ def source(key: str) -> str:
 
 
 def store() -> str:
-    """Where jobs are remembered: what $TPUKIT_STORE says, or the settings; empty: a file on this machine."""
+    """Return the store's address from $TPUKIT_STORE or the settings; empty: a file on this machine."""
     return os.environ.get("TPUKIT_STORE") or load().store or ""
 
 
 def load() -> Settings:
-    """Return the user's settings; the defaults where there is no file."""
+    """Return the user's settings; the defaults if there is no file."""
     file = path()
     return _parse(located_yaml.read(file), file) if file.exists() else Settings()
 
@@ -223,8 +223,10 @@ def _parse(text: str, file: Path) -> Settings:
 
 
 def save(changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Write these settings into the file and leave the rest of it as it is, with its comments; return those that were
-    new or different. The file is replaced as one: a reader finds the old or the new one."""
+    """Write these settings into the file, and return those that were new or different.
+
+    The rest of the file stays as it is, with its comments. The file is replaced atomically.
+    """
     before = load().to_json(given=True)
     changed = {name: value for name, value in changes.items() if before.get(name) != value}
     if not changed:
@@ -236,7 +238,7 @@ def save(changes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def remove(key: str) -> None:
-    """Remove a setting from the file, so that its default holds; nothing happens where it is not there."""
+    """Remove a setting from the file, so that its default applies. Do nothing if it is not there."""
     file, before = path(), load().to_json(given=True)
     if key not in before:
         return
@@ -247,7 +249,7 @@ def remove(key: str) -> None:
 def _replace(file: Path, text: str, wanted: Settings, changed: Mapping[str, Any]) -> None:
     try:
         same = _parse(text, file) == wanted
-    except Invalid:  # a file in another style than a line for each name
+    except Invalid:  # a file in another style than one line for each name
         same = False
     if not same:
         lines = "\n  ".join(yaml.safe_dump(changed, sort_keys=False).splitlines())
@@ -259,8 +261,10 @@ def _replace(file: Path, text: str, wanted: Settings, changed: Mapping[str, Any]
 
 
 def with_lines(text: str, changes: Mapping[str, Any]) -> str:
-    """Return a settings file with other values for these names: each on the line where it was, new ones at the end,
-    and none for None."""
+    """Return a settings file with other values for these names.
+
+    Existing names stay on their line, new ones go to the end, and None removes a name.
+    """
     lines = text.splitlines()
     for name, value in changes.items():
         one_line = f"{name}: {flow(value)}" if isinstance(value, (list, tuple, dict)) else ""
@@ -270,7 +274,7 @@ def with_lines(text: str, changes: Mapping[str, Any]) -> str:
             lines += [] if value is None else made
             continue
         end = at + 1
-        while end < len(lines) and lines[end][:1] in (" ", "\t"):  # a value may go on in the lines below
+        while end < len(lines) and lines[end][:1] in (" ", "\t"):  # a value may continue in the lines below
             end += 1
         lines[at:end] = [] if value is None else made
     return "".join(f"{line}\n" for line in lines)

@@ -1,4 +1,4 @@
-"""Names and values as a person would write them, for sentences about them."""
+"""Names and values in sentences, as users write them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from tpukit.jobs.spec.located_yaml import scalar
 
 
 def dotted(path: Sequence[str | int]) -> str:
-    """A path as people write it: max.runtime, command[2]."""
+    """Return a path as users write it: max.runtime, command[2]."""
     return brief("".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path).removeprefix("."))
 
 
 def brief(text: str) -> str:
-    """A name that a person wrote, kept short and on one line."""
+    """Return a user's name for something, kept short and on one line."""
     safe = text if text.isprintable() else repr(text)
     return safe if len(safe) <= 80 else safe[:80] + "…"
 
@@ -25,7 +25,7 @@ def either(choices: Sequence[str]) -> str:
 
 
 def flow(value: object) -> str:
-    """A value as one would write it on one line of YAML."""
+    """Return a value as written on one line of YAML."""
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{key}: {flow(item)}" for key, item in value.items()) + "}"
     if isinstance(value, (list, tuple)):
@@ -40,5 +40,5 @@ def flow(value: object) -> str:
 
 
 def assigned(path: Sequence[str | int], value: str) -> str:
-    """`key: value`, or the value alone where it is an item of a list."""
+    """Return `key: value`, or the value alone for an item of a list."""
     return f"{brief(path[-1])}: {value}" if path and isinstance(path[-1], str) else value

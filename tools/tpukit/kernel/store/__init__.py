@@ -1,8 +1,8 @@
 """Typed collections of documents, behind one interface with two homes: SQLite for one machine, Firestore for a team.
 
-What is written is compared first: a put names the revision that it was decided on, and where a lease decides who may
-write, its token too. Documents carry the version of their format, are brought up when they are read, and keep fields
-that this version does not know. A watch is a hint and may miss things; reading is the truth. Safe from any thread.
+Writes use compare-and-set: a put names the revision that it was decided on and, under a lease, the
+lease's token. Documents carry the version of their format, are upgraded when read, and keep fields that this version
+does not know. A watch is a hint and may miss changes; only reads are authoritative. Thread-safe.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import msgspec
 from tpukit.core.errors import Conflict
 
 LAPSED_SECONDS = 86_400.0
-"""So long after its end a lease is remembered."""
+"""Seconds for which a lease is remembered after its end."""
 PRUNED = 400
-"""Leases that one call removes at most."""
+"""Most leases that one call removes."""
 
 T = TypeVar("T", bound=msgspec.Struct)
 Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
@@ -26,30 +26,30 @@ Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """Of a collection that programs without tpukit write to as well, where the home is one that they can reach.
+    """Options of a collection that programs without tpukit also write to, where they can reach the home.
 
-    A document of theirs has no place in lists yet. A list without a limit has it nevertheless, and whoever writes it
-    with this store gives it one.
+    A new document of theirs has no position in lists yet. Lists without a limit include it nevertheless, and the next
+    write through this store gives it one.
     """
 
-    times: tuple[str, ...]  # fields that are timestamps there: seconds in records, 0 for those that are not there
-    placed: str  # name of the true-or-false field that says whether it has its place; read, never stored
-    heard: str  # which of the times a new document has: what watches hear it by
-    tidy: Upgrade = dict  # brings fields that only tpukit writes into the shape that it reads, whatever a program wrote
+    times: tuple[str, ...]  # fields that are timestamps there: seconds in records, 0 for absent ones
+    placed: str  # name of the boolean field that says whether it has its position; read, never stored
+    heard: str  # the time field that every new document has, for watches
+    tidy: Upgrade = dict  # repairs fields that only tpukit should write, whatever a program wrote
 
 
 @dataclass(frozen=True, slots=True)
 class Kind(Generic[T]):
-    """What a collection holds."""
+    """Description of a collection."""
 
     name: str
     type: type[T]
-    state: str  # name of the text field that lists are filtered by
-    order: str  # name of the number field that lists are ordered by
-    upgrades: tuple[Upgrade, ...] = ()  # the nth brings a document from version n + 1 to n + 2
+    state: str  # name of the text field by which lists are filtered
+    order: str  # name of the number field by which lists are ordered
+    upgrades: tuple[Upgrade, ...] = ()  # the nth upgrades a document from version n + 1 to n + 2
     plain: Plain | None = None
-    opaque: tuple[str, ...] = ()  # fields with the user's own content: JSON text where the home limits what it takes
-    limit: int = 0  # bytes of a document, as JSON; 0: what the home takes
+    opaque: tuple[str, ...] = ()  # fields with user content: JSON text where the home limits fields
+    limit: int = 0  # bytes of a document, as JSON; 0: the limit of the home
     known: tuple[str, ...] = ()  # every state that this version knows; empty: any text is one
 
     @property
@@ -63,14 +63,14 @@ class Entry(Generic[T]):
 
     key: str
     value: T
-    revision: int  # grows by one with every write
-    raw: Mapping[str, Any] = field(default_factory=dict, repr=False)  # as it is stored, with unknown fields
-    proof: Any = field(default=None, repr=False, compare=False)  # by which the home recognises this very revision
+    revision: int  # increases by one with every write
+    raw: Mapping[str, Any] = field(default_factory=dict, repr=False)  # as stored, with unknown fields
+    proof: Any = field(default=None, repr=False, compare=False)  # by which the home recognises exactly this revision
 
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """A document that this version cannot read. It is listed, and touched by nobody."""
+    """A document that this version cannot read. It is listed and never changed."""
 
     key: str
     why: str
@@ -84,19 +84,19 @@ class Page(Generic[T]):
 
 
 class Event(msgspec.Struct, frozen=True):
-    """Something that happened to what a document describes, in a sentence."""
+    """A sentence about something that happened to a document."""
 
     at: float
     text: str
 
 
 class Holder(msgspec.Struct, frozen=True):
-    """Who holds a lease: a process, so that one on the same machine can tell that it died."""
+    """The process that holds a lease, so that others on its machine can tell whether it is dead."""
 
     name: str  # unique for every start of every process
     machine: str = ""
     pid: int = 0
-    started: str = ""  # when the process began, as the machine writes it: ids of processes are used again
+    started: str = ""  # start time of the process as the machine writes it, because process ids are reused
     user: str = ""
 
 
@@ -106,24 +106,31 @@ class Lease(msgspec.Struct, frozen=True):
     name: str
     holder: Holder
     ends: float
-    token: int  # grows whenever the lease changes hands, or is taken again after it had lapsed
+    token: int  # increases when the lease changes hands, or is acquired again after it lapsed
 
 
-# msgspec finds out what a type is made of when it first reads one, and crashes if another thread does so meanwhile.
+# msgspec inspects a type when it first reads one, and crashes if another thread does so meanwhile.
 for _read_by_threads in (Event, Holder, Lease):
     msgspec.json.Decoder(_read_by_threads)
 
 
 class Store(Protocol):
-    """Every call is one transaction. Errors are those of tpukit.core.errors; Transient where the home is away."""
+    """A store. Every call is one transaction.
 
-    address: str  # as the setting `store` names it
+    Errors are those of tpukit.core.errors; Transient if the home is unreachable.
+    """
+
+    address: str  # as in the setting `store`
 
     def get(self, kind: Kind[T], key: str) -> Entry[T]:
-        """NotFound if there is none; Conflict if this version cannot read it."""
+        """Return the document. Raise NotFound if it is missing, Conflict if it is unreadable."""
 
     def create(self, kind: Kind[T], key: str, value: T, *, events: Sequence[Event] = ()) -> Entry[T]:
-        """Conflict if the key is taken, or this home was left for another (tpukit.kernel.store.mark)."""
+        """Create a document.
+
+        Raises:
+            Conflict: The key is taken, or this home was moved away from (tpukit.kernel.store.mark).
+        """
 
     def put(
         self,
@@ -135,8 +142,11 @@ class Store(Protocol):
         release: bool = False,
         events: Sequence[Event] = (),
     ) -> Entry[T]:
-        """Conflict if the document is not what `entry` says any more, or the lease is not held any more. `release`:
-        the lease is free when it is written."""
+        """Write a document. `release`: also release the lease.
+
+        Raises:
+            Conflict: The document differs from `entry` by now, or the lease is lost.
+        """
 
     def claim(
         self,
@@ -149,55 +159,60 @@ class Store(Protocol):
         *,
         events: Sequence[Event] = (),
     ) -> tuple[Entry[T], Lease] | None:
-        """Acquire and put in one. None, and nothing is done, where somebody else holds the lease or wrote before."""
+        """Acquire and put in one step. Return None, and do nothing, if the lease is held or the document changed."""
 
     def delete(self, kind: Kind[T], entry: Entry[T]) -> None:
-        """With its events. Conflict as for put."""
+        """Delete the document with its events. Conflict as for `put`."""
 
     def list(
         self, kind: Kind[T], *, states: Sequence[str] = (), newest: bool = False, after: str = "", limit: int = 0
     ) -> Page[T]:
-        """By the kind's order, oldest first unless `newest`; at most `limit`, from behind the cursor `after`.
+        """Return at most `limit` documents after the cursor `after`, by the kind's order, oldest first unless `newest`.
 
         The first page names every unreadable document of these states and of states that this version does not know.
         """
 
     def strangers(self, kind: Kind[T]) -> Page[T]:
-        """Documents whose state is none of `kind.known`: a newer version, or a program without tpukit, wrote them."""
+        """Return documents in unknown states, written by a newer version or by programs without tpukit."""
 
     def keys(self, kind: Kind[T], prefix: str = "") -> frozenset[str]:
-        """Of all documents, those that cannot be read included."""
+        """Return the keys of all documents, including unreadable ones."""
 
     def events(self, kind: Kind[T], key: str, *, after: int = 0) -> Sequence[Event]:
-        """In the order in which they were written, without the first `after`."""
+        """Return events in the order written, without the first `after`."""
 
     def acquire(self, name: str, holder: Holder, seconds: float) -> Lease | None:
-        """None while another holder has it; Conflict if this home was left for another. A lease of a dead process of
-        this machine is free at once; one that its own holder asks for again is prolonged."""
+        """Acquire a lease; return None while another process holds it.
+
+        A lease of a dead process of this machine is free at once, and a lease of the same holder is prolonged.
+
+        Raises:
+            Conflict: This home was moved away from.
+        """
 
     def renew(self, lease: Lease, seconds: float) -> Lease:
-        """Conflict if it went to somebody else."""
+        """Renew a lease, or raise Conflict if another holder has it."""
 
     def release(self, lease: Lease) -> None:
-        """Free at once. Nothing happens where it was lost before."""
+        """Release a lease at once. Do nothing if it was lost before."""
 
     def lease(self, name: str) -> Lease | None:
-        """Who holds it now; None: nobody."""
+        """Return the current lease; None if it is free."""
 
     def leases(self) -> Sequence[Lease]:
-        """All that are held now."""
+        """Return all leases held now."""
 
     def revoke(self) -> None:
-        """End every lease: no holder writes under one any more."""
+        """End every lease, so that no holder can write under one."""
 
     def prune(self) -> int:
-        """Remove leases that lapsed long ago, some hundred at a time; how many. A token is never given twice."""
+        """Remove leases that lapsed long ago, some hundred at a time, and return how many. Tokens are never reused."""
 
     def watch(self, kind: Kind[T], wake: Callable[[], None]) -> Callable[[], None]:
-        """Call `wake`, from another thread, when something may have changed. The answer ends it."""
+        """Call `wake` from another thread when something may have changed. Return a function that stops it."""
 
     def now(self) -> float:
-        """Seconds since the epoch on the clock that leases go by."""
+        """Return seconds since the epoch, on the clock of the leases."""
 
     def close(self) -> None: ...
 
@@ -205,10 +220,10 @@ class Store(Protocol):
 def change(
     store: Store, kind: Kind[T], key: str, change: Callable[[T], T], *, note: str = "", at: float = 0.0
 ) -> Entry[T]:
-    """Read, change and write one document, again where somebody else was faster."""
+    """Read, change and write one document, and retry if another process changed it meanwhile."""
     for _ in range(100):
         entry = store.get(kind, key)
-        value = change(entry.value)  # what it raises is the caller's own affair
+        value = change(entry.value)  # its errors are the caller's
         try:
             return store.put(kind, entry, value, events=[Event(at, note)] if note else ())
         except Conflict as error:
@@ -217,7 +232,7 @@ def change(
 
 
 def unreadable(store: Store, kind: Kind[T], **query: Any) -> Sequence[Broken]:
-    """Documents of a list that this version cannot read, page after page."""
+    """Return the documents of a list that this version cannot read, from all pages."""
     page = store.list(kind, **query)
     broken = list(page.broken)
     while page.next:
@@ -227,7 +242,7 @@ def unreadable(store: Store, kind: Kind[T], **query: Any) -> Sequence[Broken]:
 
 
 def everything(store: Store, kind: Kind[T], **query: Any) -> Sequence[Entry[T]]:
-    """All entries of a list, page after page."""
+    """Return the entries of a list, from all pages."""
     page = store.list(kind, **query)
     entries = list(page.entries)
     while page.next:

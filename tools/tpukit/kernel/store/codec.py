@@ -1,7 +1,7 @@
 """Documents as plain dicts, the same for every home: fields of the record, the version of their format, a revision.
 
-Versions live beside each other in a shared store. An older one may write what a newer one has written before: it keeps
-every field that it does not know, at every level, and never lowers the version.
+Several versions share a store. An older version that writes a document of a newer one keeps every unknown field, at
+every level, and never lowers the version.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", "
 
 
 def decode(kind: Kind[T], raw: Mapping[str, Any]) -> T:
-    """The record in a stored document. ValueError, with a sentence, where this version cannot read it."""
+    """Return the record in a stored document. Raise ValueError, with a sentence, if it is unreadable."""
     value, _ = _read(kind, raw)
     return value
 
@@ -38,7 +38,7 @@ def read(kind: Kind[T], key: str, raw: Mapping[str, Any], revision: int, proof: 
 
 
 def page(read: Sequence[Entry[T] | Broken], cursor: str = "") -> Page[T]:
-    """A page of what was read, with the cursor of the next one."""
+    """Return a page of the documents read, with the cursor of the next page."""
     entries = [entry for entry in read if isinstance(entry, Entry)]
     return Page(entries, [entry for entry in read if isinstance(entry, Broken)], cursor)
 
@@ -57,16 +57,17 @@ def readable(kind: Kind[T], entry: Entry[T] | Broken) -> Entry[T]:
 
 
 def encode(kind: Kind[T], value: T, raw: Mapping[str, Any], revision: int) -> dict[str, Any]:
-    """What to store for `value`, where `raw` was stored before (empty: nothing was)."""
-    # Through JSON, so that every home gets the same: no infinities, no halves of characters.
+    """Return the document to store for `value`. `raw`: the document stored before; empty: none."""
+    # Through JSON, so that every home gets the same: no infinities, no lone surrogates.
     text = to_json(_plain(value))
     new: dict[str, Any] = from_json(text)
     if raw:
         old, doc = _read(kind, raw)
         known = msgspec.to_builtins(old, str_keys=True)
-        if not doc.items() <= known.items():  # mostly all is known, and need not be compared field by field
+        if not doc.items() <= known.items():  # usually all fields are known, and need no comparison one by one
             new = _with_unknown(doc, known, new)
-            # Fields of other programs may have types of the home's own: they are kept, and count with their text.
+            # Fields of other programs may have types of the home: they are kept, and their text counts towards the
+            # limit.
             text = json.dumps(new, default=str) if kind.limit else text
     if kind.limit and (size := len(text.encode())) > kind.limit:
         what = f"the {kind.name.removesuffix('s')} takes {size:,} bytes, and a record has at most {kind.limit:,}"
@@ -77,7 +78,7 @@ def encode(kind: Kind[T], value: T, raw: Mapping[str, Any], revision: int) -> di
 
 
 def _plain(value: msgspec.Struct) -> Any:
-    """Plain data. Invalid where a field holds what no home takes, such as an object of another library."""
+    """Return plain data. Raise Invalid for what no home can store, such as an object of another library."""
     try:
         return msgspec.to_builtins(value, str_keys=True)
     except (TypeError, ValueError, RecursionError) as error:
@@ -92,20 +93,20 @@ def to_json(doc: Any) -> str:
 
 
 def from_json(text: str) -> Any:
-    """ValueError or RecursionError where it is none."""
+    """Parse JSON, or raise ValueError or RecursionError."""
     try:
-        return msgspec.json.decode(text)  # a queue is as fast as this is
+        return msgspec.json.decode(text)  # the speed of a queue depends on this
     except (msgspec.MsgspecError, UnicodeError):
-        return json.loads(text)  # takes what older versions stored: infinities, halves of characters
+        return json.loads(text)  # accepts what older versions stored: infinities, lone surrogates
 
 
 def clean(text: str) -> str:
-    """Without halves of surrogate pairs, which programs print and no home takes."""
+    """Replace lone surrogates, which programs print and no home can store."""
     return text.encode("utf-8", "replace").decode()
 
 
 def event_text(text: str) -> str:
-    """A sentence for people, not a log: cut where it is longer."""
+    """Return the text of an event, cut if it is too long."""
     text = clean(text)
     return text if len(text) <= EVENT_CHARACTERS else f"{text[:EVENT_CHARACTERS]} …"
 
@@ -123,7 +124,7 @@ def cursor(number: float, key: str) -> str:
 
 
 def position(after: str) -> tuple[float, str]:
-    """What a cursor says."""
+    """Return the position in a cursor."""
     try:
         number, key = json.loads(after)
         return float(number), str(key)
@@ -142,7 +143,7 @@ def _read(kind: Kind[T], raw: Mapping[str, Any]) -> tuple[T, dict[str, Any]]:
 
 
 def _brought_up(kind: Kind[T], raw: Mapping[str, Any]) -> dict[str, Any]:
-    if not isinstance(raw, dict | Mapping):  # a dict is known at once
+    if not isinstance(raw, dict | Mapping):  # a dict is recognised at once
         raise ValueError("it is no object")
     version = raw.get(VERSION, 1)
     if type(version) is not int or version < 1:
@@ -150,17 +151,17 @@ def _brought_up(kind: Kind[T], raw: Mapping[str, Any]) -> dict[str, Any]:
     doc = {name: value for name, value in raw.items() if name not in _OURS}
     missing = kind.upgrades[version - 1 :]
     if missing:
-        doc = copy.deepcopy(doc)  # upgrades may change what they are given, and `raw` is compared again
+        doc = copy.deepcopy(doc)  # upgrades may change their argument, and `raw` is compared later
     for number, upgrade in enumerate(missing, version):
         try:
             doc = upgrade(doc)
-        except Exception as error:  # the document is not what its version says: whatever it raised
+        except Exception as error:  # the document does not match its version, whatever was raised
             raise ValueError(f"it cannot be brought up from version {number}: {error!r}") from error
     return kind.plain.tidy(doc) if kind.plain else doc
 
 
 def _with_unknown(old: Any, known: Any, new: Any) -> Any:
-    """`new` with what `old` has and `known`, which is all that this version understood of it, has not."""
+    """Return `new` with the fields of `old` that this version does not understand. `known` are those it does."""
     if isinstance(old, Mapping) and isinstance(known, Mapping) and isinstance(new, dict):
         merged = {name: value for name, value in old.items() if name not in known and name not in new}
         return merged | {

@@ -1,4 +1,4 @@
-"""What every home says when it refuses, in the same words."""
+"""Errors of all homes, in the same words."""
 
 from __future__ import annotations
 
@@ -21,6 +21,6 @@ def outdated(kind: Kind[T], entry: Entry[T]) -> Conflict:
 
 
 def lost(lease: Lease, now: Lease | None = None) -> Conflict:
-    """`now`: who has it instead."""
+    """Return the error for a lost lease. `now`: the lease that replaced it."""
     why = f"{now.holder.name} has it" if now and now.holder.name != lease.holder.name else "it lapsed or was given up"
     return Conflict(f"the lease {lease.name} is no longer held by {lease.holder.name}: {why}")

@@ -1,4 +1,4 @@
-"""One SQLite file: connections for any thread, transactions, migrations, and errors in sentences."""
+"""One SQLite file: connections for any thread, transactions, migrations, and readable errors."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from tpukit.core.errors import Conflict, Denied, TpukitError, Transient
 from tpukit.kernel.store import migrations
 
 WAIT_SECONDS = 20.0
-_CLASS = 0xFF  # of an error code: the class of trouble, without its details
+_CLASS = 0xFF  # of an error code: the class of error, without its details
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _FORBIDDEN = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM)
 _log = logging.getLogger(__name__)
 
 
 class Connection(sqlite3.Connection):
-    durable = False  # whether its commits wait for the disk
+    durable = False  # commits wait for the disk
 
 
 class File:
-    """A pool of connections: as many as are used at once, each by one thread at a time."""
+    """A pool of connections, each used by one thread at a time."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -56,7 +56,7 @@ class File:
 
     @contextmanager
     def connection(self) -> Iterator[Connection]:
-        """One of one's own, as long as it is needed."""
+        """Lend a connection to the calling thread."""
         with self._lock:
             if self._closed:
                 raise Conflict(f"the store {self._path} was closed")
@@ -80,7 +80,7 @@ class File:
 
     @contextmanager
     def transaction(self, *, durable: bool = False) -> Iterator[Connection]:
-        """`durable`: what is written survives a loss of power, and the commit waits for the disk."""
+        """Run a transaction. `durable`: wait for the disk, so that the write survives a loss of power."""
         with self.connection() as db:
             if db.durable is not durable:
                 db.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
@@ -92,7 +92,7 @@ class File:
     def watch(
         self, read: Callable[[sqlite3.Connection], Any], wake: Callable[[], None], seconds: float
     ) -> Callable[[], None]:
-        """Call `wake` whenever `read` gives something else than before."""
+        """Call `wake` whenever the result of `read` changes."""
         stop = threading.Event()
 
         def value() -> Any:
@@ -102,7 +102,7 @@ class File:
         try:
             first = value()
         except TpukitError:
-            first = self  # unlike anything that can be read: the first success wakes
+            first = self  # differs from anything that can be read, so the first success wakes
 
         def poll() -> None:
             before, seen = first, -1
@@ -110,14 +110,14 @@ class File:
             while not stop.wait(seconds):
                 try:
                     own = own or self._connect()
-                    # A number that SQLite has at hand; the question is asked only where it moved.
+                    # A number that SQLite has at hand; `read` runs only if it moved.
                     number = own.execute("PRAGMA data_version").fetchone()[0]
                     if number == seen:
                         continue
                     current = read(own)
                     seen = number
                 except (sqlite3.Error, OSError):
-                    continue  # whoever reads in earnest will hear of it
+                    continue  # real reads report the error
                 if current != before:
                     before = current
                     try:
@@ -163,7 +163,7 @@ class File:
             )
         while version < len(steps):
             db.execute("BEGIN IMMEDIATE")
-            version = _version(db)  # another process may have been faster
+            version = _version(db)  # another process may have migrated it
             if version < len(steps):
                 for statement in steps[version].split(";"):
                     db.execute(statement)
@@ -176,7 +176,7 @@ class File:
         try:
             yield
         except sqlite3.ProgrammingError:
-            raise  # a mistake of ours
+            raise  # a bug of ours
         except (sqlite3.DatabaseError, OSError) as error:
             raise _translation(self._path, error) from error
 
@@ -186,7 +186,7 @@ def _version(db: sqlite3.Connection) -> int:
 
 
 def _wait_for_wal(db: sqlite3.Connection) -> None:
-    """Turning WAL on does not wait for other processes by itself."""
+    """Turn on WAL mode, which does not wait for other processes by itself."""
     until = time.monotonic() + WAIT_SECONDS
     while True:
         try:

@@ -1,9 +1,9 @@
 """The store's shared home: a Firestore database, for drivers on many machines.
 
-Nothing locks: a write names the update time of what it was decided on, and the server refuses it when that has moved.
-Transactions would wait for each other's locks for seconds. A write under a lease carries, in the same batch, an update
-of the lease that changes nothing: it fails when the lease has changed hands, and moves no update time when it has not
-(https://cloud.google.com/firestore/docs/reference/rpc/google.firestore.v1#writeresult).
+There are no locks: a write names the update time of the document that it was decided on, and the server refuses it if
+that has moved. Transactions would wait for each other's locks for seconds. A write under a lease carries, in the same
+batch, an update of the lease that changes nothing: it fails if the lease has changed hands, and otherwise moves no
+update time (https://cloud.google.com/firestore/docs/reference/rpc/google.firestore.v1#writeresult).
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class FirestoreStore(FirestoreLeases):
         try:
             results = self._calls.commit(batch)
         except Refused as error:
-            self._calls.read([document])  # says so if the whole database is missing
+            self._calls.read([document])  # raises if the whole database is missing
             raise conflicts.taken(kind, key) from error
         return Entry(key, value, 1, doc, results[0].update_time)
 
@@ -108,7 +108,7 @@ class FirestoreStore(FirestoreLeases):
             self.release(lease)
             return None
         except BaseException:
-            # It may have been written although the answer was lost: whoever finds it has no lease to wait for.
+            # It may have been written although the response was lost: the next process should not wait for the lease.
             self.release(lease)
             raise
 
@@ -125,7 +125,7 @@ class FirestoreStore(FirestoreLeases):
             for event in part:
                 batch.delete(event)
 
-        # A batch has a limit: the document goes with the last of its events.
+        # A batch has a limit: the document is deleted with the last of its events.
         while len(events) > _BATCH:
             self._commit(kind, entry, None, add)
             events = events[_BATCH:]
@@ -140,7 +140,7 @@ class FirestoreStore(FirestoreLeases):
         if kind.plain and not limit and not after:
             return self._all(kind, states, newest)
         queries = self._queries(kind, states, newest, after)
-        # All at one moment: what changes its state between two queries would be in both of them, or in none.
+        # At one moment: a document that changes its state between two queries would be in both of them, or in none.
         at = {"read_time": self._calls.moment()} if len(queries) > 1 else {}
         snapshots = [
             snapshot
@@ -159,7 +159,7 @@ class FirestoreStore(FirestoreLeases):
         from google.cloud.firestore_v1.base_query import FieldFilter
 
         documents = self._calls.client.collection(kind.name)
-        # `not-in` leaves null out. A single field needs no index that a person must create.
+        # `not-in` leaves null out. A single field needs no index that a user must create.
         filters = [FieldFilter(kind.state, "not-in", list(kind.known)), FieldFilter(kind.state, "==", None)]
         queries = [documents.where(filter=one) for one in (filters if kind.plain else filters[:1])]
         return codec.page([_entry(kind, snapshot) for query in queries for snapshot in self._calls.query(query)])
@@ -191,11 +191,11 @@ class FirestoreStore(FirestoreLeases):
         return end
 
     def _all(self, kind: Kind[T], states: Sequence[str], newest: bool) -> Page[T]:
-        """With documents that have no place in lists yet."""
+        """Return all documents, including those without a position in lists yet."""
         from google.cloud.firestore_v1.base_query import FieldFilter
 
         query = self._calls.client.collection(kind.name)
-        if states:  # one field, so that no index is needed that somebody must make
+        if states:  # one field, which needs no index that a user must create
             query = query.where(filter=FieldFilter(kind.state, "in", list(dict.fromkeys(map(str, states)))))
         page = codec.page([_entry(kind, snapshot) for snapshot in self._calls.query(query)])
         order = sorted(page.entries, key=lambda entry: (codec.order(kind, entry.value), entry.key), reverse=newest)
@@ -224,7 +224,7 @@ class FirestoreStore(FirestoreLeases):
         *,
         release: bool = False,
     ) -> Sequence[Any]:
-        """Commit what `add` puts into a batch, if the document is what `entry` says and the lease is held."""
+        """Commit what `add` puts into a batch, if the document matches `entry` and the lease is held."""
         documents = [self._document(kind, entry.key)]
         if lease:
             documents.append(self._lease_document(lease.name))
@@ -238,7 +238,7 @@ class FirestoreStore(FirestoreLeases):
             try:
                 return self._calls.commit(batch)
             except Refused:
-                # The lease may only have been renewed by another thread: then it is as good as before.
+                # The lease may only have been renewed by another thread, and still be held.
                 snapshots = self._calls.read(documents)
         raise conflicts.outdated(kind, entry)
 
@@ -265,7 +265,7 @@ class FirestoreStore(FirestoreLeases):
 
 
 def _proof(kind: Kind[T], entry: Entry[T], snapshot: Any) -> Any:
-    """By which the server recognises what `entry` says."""
+    """Return the update time by which the server recognises `entry`."""
     same = snapshot.exists and (
         snapshot.update_time == entry.proof
         if entry.proof is not None
@@ -287,7 +287,7 @@ def _entry(kind: Kind[T], snapshot: Any) -> Entry[T] | Broken:
 
 
 def _note(batch: Any, document: Any, revision: int, events: Sequence[Event]) -> None:
-    # Ids come from the revision: however often a write is tried, an event is there once.
+    # Ids come from the revision, so that retries do not duplicate events.
     for index, event in enumerate(events):
         fields = {"at": event.at, "text": codec.event_text(event.text)}
         batch.set(document.collection(_EVENTS).document(f"{revision:012d}-{index:04d}"), fields)

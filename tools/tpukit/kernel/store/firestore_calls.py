@@ -1,4 +1,4 @@
-"""Calls to Firestore: each tried once and not for long, errors in sentences, the server's time from every answer."""
+"""Calls to Firestore: each tried once and briefly, with readable errors and the server's time from every response."""
 
 from __future__ import annotations
 
@@ -17,24 +17,27 @@ from tpukit.kernel.store.pacing import TokenBucket
 
 CALL_SECONDS = 10.0
 CLOCK_SECONDS = 60.0
-"""So long the server's time is carried on by this machine's steady clock before it is asked again."""
+"""Seconds for which the server's time is extrapolated with this machine's monotonic clock."""
 RECONNECT_SECONDS = 3.0
 TRIES = 8
 WRITES = "TPUKIT_FIRESTORE_WRITES"
 WRITES_PER_SECOND = 400.0
-"""Of this process, unless $TPUKIT_FIRESTORE_WRITES says otherwise. A collection whose documents hold growing values in
-an indexed field, as times of jobs are, takes 500 a second
-(https://firebase.google.com/docs/firestore/quotas#writes_and_transactions); a new one begins at that rate, too, and may
-then have half as much again every five minutes (https://firebase.google.com/docs/firestore/best-practices#ramping_up_traffic)."""
+"""Writes per second of this process, unless $TPUKIT_FIRESTORE_WRITES is set.
+
+A collection whose documents hold growing values in an indexed field, such as times of jobs, takes 500 a second
+(https://firebase.google.com/docs/firestore/quotas#writes_and_transactions). A new collection also begins at that rate,
+and may then grow by half every five minutes
+(https://firebase.google.com/docs/firestore/best-practices#ramping_up_traffic).
+"""
 _log = logging.getLogger(__name__)
 
 
 class Refused(Exception):
-    """A precondition did not hold: nothing of the batch was done."""
+    """A failed precondition: nothing of the batch was done."""
 
 
 class _Busy(Transient):
-    """Others wrote the same at that moment: nothing of the batch was done."""
+    """A concurrent write to the same document: nothing of the batch was done."""
 
 
 class Calls:
@@ -42,14 +45,14 @@ class Calls:
         self.address = f"firestore://{project}" + ("" if database == "(default)" else f"/{database}")
         self._trouble = trouble
         self._writes = TokenBucket(writes_per_second())
-        self._clock = (0.0, float("-inf"))  # the server's time, and this machine's steady clock at that moment
+        self._clock = (0.0, float("-inf"))  # the server's time, and this machine's monotonic clock at that moment
         try:
             from google.api_core.retry import Retry
             from google.cloud import firestore
         except ImportError as error:
             hint = resources.install_hint("firestore")
             raise Invalid(f"the store {self.address} needs the package google-cloud-firestore", hint=hint) from error
-        # Whoever calls decides about trying again. None would mean the same, but queries trip over it.
+        # Callers decide about retries. None would mean the same, but queries fail on it.
         self._once = {"retry": Retry(predicate=lambda error: False), "timeout": CALL_SECONDS}
         with self._translated():
             self.client: Any = firestore.Client(project=project, database=database)
@@ -61,16 +64,16 @@ class Calls:
     def listen(
         self, collection: str, field: str, changed: Callable[[], None], lost: Callable[[], None]
     ) -> Callable[[], None]:
-        """Call when a document gets the highest value of a field, and when that cannot be heard any more. The answer
-        ends it.
+        """Call `changed` when a document gets the highest value of a field, and `lost` when listening ends.
 
-        Not the client's own listener: while a server is away that one connects again without a pause, which costs a
-        core and makes thousands of threads, and it cannot be ended before the server is back.
+        Return a function that stops listening. While the server is unreachable, the client's own listener would
+        reconnect without a pause, cost a core and thousands of threads, and could not be stopped before the server is
+        back.
         """
         from google.cloud.firestore_v1 import types
 
         database = f"projects/{self.client.project}/databases/{self.client._database}"
-        # One document is enough to hear of every change, and the cost of an event grows with what is listened to.
+        # One document is enough to notice every change, and the cost of an event grows with the number of documents.
         query = types.StructuredQuery(
             from_=[{"collection_id": collection}],
             order_by=[{"field": {"field_path": field}, "direction": "DESCENDING"}],
@@ -95,7 +98,7 @@ class Calls:
                 for response in stream:
                     if response._pb.WhichOneof("response_type") != "target_change":
                         changed()
-            except Exception as error:  # of whatever kind: whoever listens asks the server next
+            except Exception as error:  # any error: the listener asks the server next
                 _log.debug("a listener ended: %s", error)
             finally:
                 done.set()
@@ -119,11 +122,11 @@ class Calls:
         return at + time.monotonic() - steady
 
     def moment(self) -> Any:
-        """The server's time, as it was just asked for."""
-        return self.read([self.client.collection("leases").document("now")])[0].read_time  # there need not be one
+        """Return the server's current time."""
+        return self.read([self.client.collection("leases").document("now")])[0].read_time  # the document need not exist
 
     def read(self, documents: Sequence[Any]) -> list[Any]:
-        """Snapshots in the order of their documents, all of one moment."""
+        """Return snapshots in the order of their documents, all of one moment."""
         with self._translated():
             before = time.monotonic()
             snapshots = {snapshot.reference.path: snapshot for snapshot in self.client.get_all(documents, **self._once)}
@@ -136,7 +139,7 @@ class Calls:
             return list(query.stream(**self._once, **options))
 
     def commit(self, batch: Any) -> list[Any]:
-        """Results of its writes. Refused if a precondition did not hold."""
+        """Commit a batch, and return the results of its writes. Raise Refused if a precondition failed."""
         from google.api_core import exceptions
 
         refusals = (exceptions.FailedPrecondition, exceptions.AlreadyExists, exceptions.NotFound)
@@ -180,7 +183,7 @@ def writes_per_second() -> float:
 
 
 def _connect(client: Any) -> None:
-    """Give it a connection that tries again soon: by default gRPC waits up to two minutes after a longer absence."""
+    """Give the client a connection that reconnects soon: gRPC by default waits up to two minutes after an outage."""
     import grpc
     from google.cloud.firestore_v1.services.firestore import FirestoreClient
     from google.cloud.firestore_v1.services.firestore.transports import FirestoreGrpcTransport

@@ -1,7 +1,7 @@
-"""Leases in Firestore: a document each, swapped by its update time. Their clock is the server's.
+"""Leases in Firestore: one document each, swapped by its update time, on the server's clock.
 
-A document stays for a while when its lease is given up, for its token: the next holder counts on from there. The token
-of a new document is the server's time, so that none is given twice where an earlier document was removed.
+A document stays for a while after its lease is released, for its token: the next holder counts on from there. The token
+of a new document is the server's time, so that tokens are not reused after an earlier document was removed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class FirestoreLeases:
                 if not mine:
                     self._give_up_if_moved(lease)
                 return lease
-        return None  # so many want it that one of them has it
+        return None  # with so many contenders, one of them has it
 
     def renew(self, lease: Lease, seconds: float) -> Lease:
         while True:
@@ -79,7 +79,7 @@ class FirestoreLeases:
                 self._calls.commit(batch)
                 count += 1
             except Refused:
-                continue  # a holder took it this moment
+                continue  # a holder acquired it at this moment
         return count
 
     def lease(self, name: str) -> Lease | None:
@@ -106,7 +106,10 @@ class FirestoreLeases:
             raise mark.moved(self.address, to)
 
     def _give_up_if_moved(self, lease: Lease) -> None:
-        """A move marks this home first and ends all leases then: one that was written after that sees the mark."""
+        """Release the lease if this home was moved away from.
+
+        A move sets the mark before it ends all leases, so a lease written later sees the mark.
+        """
         marked = self._calls.read([self._mark_document()])[0]
         try:
             self._refuse_if_moved(marked)
@@ -118,7 +121,7 @@ class FirestoreLeases:
         return self._calls.read([self._lease_document(name)])[0]
 
     def _swap(self, snapshot: Any, lease: Lease) -> bool:
-        """Write a lease in place of what was read; False if somebody was faster."""
+        """Write a lease over the snapshot; return False if another process wrote it first."""
         client = self._calls.client
         batch = client.batch()
         fields = {"holder": msgspec.to_builtins(lease.holder), "ends": lease.ends, "token": lease.token}
@@ -133,8 +136,13 @@ class FirestoreLeases:
         return True
 
     def _add_fence(self, batch: Any, lease: Lease, snapshot: Any, *, release: bool) -> None:
-        """Conflict if the lease is not held any more; the batch fails if it changes hands until it is committed, and
-        gives it back where that is wanted."""
+        """Add a condition to the batch: it fails if the lease changes hands before the commit.
+
+        `release`: the batch also releases the lease.
+
+        Raises:
+            Conflict: The lease is no longer held.
+        """
         if not _is_of(snapshot, lease) or snapshot.get("ends") <= snapshot.read_time.timestamp():
             raise conflicts.lost(lease, decode(snapshot))
         same = self._calls.client.write_option(last_update_time=snapshot.update_time)
@@ -148,6 +156,6 @@ def decode(snapshot: Any) -> Lease | None:
 
 
 def _is_of(snapshot: Any, lease: Lease) -> bool:
-    """Whether nobody else has taken it since, and it was not given up."""
+    """Report whether the lease was neither taken over nor released."""
     held = decode(snapshot)
     return held is not None and held.token == lease.token and held.ends > 0

@@ -1,4 +1,4 @@
-"""Which home the store has."""
+"""Open the store in its home."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ _SHARED = rf"firestore://(?P<project>[a-z0-9][-a-z0-9.:]+[a-z0-9])(?:/(?P<databa
 
 
 def open_store(setting: str | None, folder: Path, *, left: bool = False) -> Store:
-    """Open the home that the setting names; without one, the file in `folder`. `left`: also one that was moved away
-    from."""
+    """Open the home that the setting names; without one, the file in `folder`.
+
+    `left`: also accept a home that was moved away from.
+    """
     store = _open(setting, folder)
     if not left:
         try:

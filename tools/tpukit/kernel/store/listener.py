@@ -1,7 +1,7 @@
-"""A listener as a hint: made anew now and then, put away while the server is away.
+"""A listener whose events are hints, recreated periodically, and stopped while the server is unreachable.
 
-Listeners are known to fall silent without an error, so they are believed only when they say something, and exist only
-while calls succeed.
+Listeners are known to fall silent without an error, so their silence means nothing, and they exist only while calls
+succeed.
 """
 
 from __future__ import annotations
@@ -14,13 +14,15 @@ from contextlib import suppress
 
 RENEW_SECONDS = 600.0
 PAUSE_SECONDS = 1.0
-PROBE_SECONDS = 5.0  # a read each time, some 17,000 a day
+PROBE_SECONDS = 5.0  # one read each, some 17,000 a day
 _log = logging.getLogger(__name__)
 
 
 class Listener:
-    """`subscribe(changed, lost)` begins to listen and gives what ends that; `reachable` asks the server something
-    small. `wake` is called from a thread of the listener's own."""
+    """A background thread that listens for changes, and calls `wake`.
+
+    `subscribe(changed, lost)` returns a function that stops listening; `reachable` sends a small request.
+    """
 
     def __init__(
         self,
@@ -39,7 +41,7 @@ class Listener:
         self._thread.start()
 
     def trouble(self) -> None:
-        """A call failed: the server may be away."""
+        """Note a failed call: the server may be unreachable."""
         self._tell("_trouble")
 
     def stop(self) -> None:
@@ -62,10 +64,10 @@ class Listener:
                 self._wait(PROBE_SECONDS, ())
 
     def _listen(self) -> None:
-        """Until it is time for a new one, or something is wrong with this one."""
+        """Listen until it is time for a new listener, or this one fails."""
         try:
             unsubscribe = self._subscribe(lambda: self._tell("_changed"), self.trouble)
-        except Exception as error:  # whatever the client raises: there is always a next time
+        except Exception as error:  # whatever the client raises, it is retried later
             _log.debug("no listener: %s", error)
             return
         try:

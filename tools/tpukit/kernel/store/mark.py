@@ -1,7 +1,7 @@
-"""The mark of a store: what its hardware is labelled with, and where its documents have moved to.
+"""The mark of a store: the label of its hardware, and the home to which its documents have moved.
 
-The sender travels with the documents, so that hardware made before a move is still recognised after it. A home that
-was left is marked first and copied afterwards: from that moment no lease of it can be taken, and its drivers stop.
+The sender moves with the documents, so that hardware created before a move is still recognised. A move marks the old
+home first and copies afterwards: from then on no lease of it can be acquired, and its drivers stop.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ COLLECTION, KEY = "marks", "store"
 
 
 class Mark(msgspec.Struct, frozen=True):
-    sender: str  # on what this store makes in places that are shared; empty: as the home itself says
-    moved_to: str = ""  # address of the home that has the documents now
+    sender: str  # label on what this store creates in shared places; empty: the home's own
+    moved_to: str = ""  # address of the home that now has the documents
     at: float = 0.0
-    replaces: str = ""  # address of the home that is being moved back from: its documents replace older ones here
+    replaces: str = ""  # address of the home being moved back from, whose documents replace older ones here
 
 
 MARKS: Kind[Mark] = Kind(COLLECTION, Mark, state="moved_to", order="at")
@@ -34,12 +34,12 @@ def read(store: Store) -> Mark:
 
 
 def sender(store: Store, own: Callable[[], str]) -> str:
-    """Return what this store's hardware is labelled with. `own`: for a store that nothing was ever moved to."""
+    """Return the label of this store's hardware. `own`: for a store to which nothing was ever moved."""
     return read(store).sender or own()
 
 
 def refuse_if_moved(store: Store) -> None:
-    """Raise Conflict where the documents are in another home now."""
+    """Raise Conflict if the documents are in another home now."""
     if to := read(store).moved_to:
         raise moved(store.address, to)
 
@@ -49,10 +49,10 @@ def moved(address: str, to: str) -> Conflict:
 
 
 def begin_move(source: Store, target: Store, senders: tuple[str, str], *, active: bool, at: float) -> bool:
-    """Give `target` the sender of `source`, then mark `source` as left and end every lease of it.
+    """Give `target` the sender of `source`, then mark `source` as left and end all its leases. Idempotent.
 
-    `senders`: of source and target. `active`: the source has jobs that may hold hardware. Twice is once. Returns
-    whether documents of `source` replace those of `target`, because `target` was left for it before.
+    `senders`: of source and target. `active`: the source has jobs that may hold hardware. Returns whether documents of
+    `source` replace those of `target`, because `target` was moved to it before.
 
     Raises:
         Conflict: The target has documents of its own under another sender, and the source has active jobs.
@@ -77,7 +77,7 @@ def begin_move(source: Store, target: Store, senders: tuple[str, str], *, active
 
 
 def end_move(target: Store) -> None:
-    """Everything was copied: from now on documents of `target` are newer than those of the home that was left."""
+    """End the move: everything is copied, and from now on documents of `target` are the newer ones."""
     _write(target, msgspec.structs.replace(read(target), replaces=""))
 
 

@@ -1,4 +1,4 @@
-"""Tables of the SQLite file, and how files of older versions become files of this one."""
+"""Tables of the SQLite file, and migrations of files of older versions."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ MIGRATIONS = (
     CREATE TABLE events (seq INTEGER PRIMARY KEY, job TEXT NOT NULL, at REAL NOT NULL, text TEXT NOT NULL) STRICT;
     CREATE INDEX events_job ON events (job, seq);
     """,
-    # Numbers of rows are never used again (AUTOINCREMENT): by them a document that was deleted and made anew is told
-    # from the old one, and the tokens of one lease from each other.
+    # Row numbers are never reused (AUTOINCREMENT): they distinguish a recreated document from the deleted one, and the
+    # tokens of one lease.
     """
     CREATE TABLE documents (
         number INTEGER PRIMARY KEY AUTOINCREMENT, collection TEXT NOT NULL, key TEXT NOT NULL,
@@ -37,4 +37,4 @@ MIGRATIONS = (
     DROP TABLE old_events
     """,
 )
-"""Each brings a file one version further. Never edit one that was released: add another."""
+"""Migrations, each to the next version. Never edit a released one: add another."""

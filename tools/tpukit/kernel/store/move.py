@@ -1,4 +1,4 @@
-"""Copying a collection from one home of the store to another. Twice is once; nothing is overwritten."""
+"""Copy a collection from one home of the store to another. Idempotent; nothing is overwritten."""
 
 from __future__ import annotations
 
@@ -15,19 +15,21 @@ _PAGE = 200
 @dataclass(frozen=True, slots=True)
 class Moved:
     copied: Sequence[str]
-    present: Sequence[str]  # they were there already, just as they are in the source
-    different: Sequence[str]  # they are in both, and not the same: left alone
-    broken: Sequence[Broken]  # they cannot be read: left alone
+    present: Sequence[str]  # already there, same as in the source
+    different: Sequence[str]  # in both, but different: left alone
+    broken: Sequence[Broken]  # unreadable: left alone
 
 
 def move(source: Store, destination: Store, kind: Kind[T], *, delete: bool = False, replacing: bool = False) -> Moved:
-    """Copy documents with events and with fields that this version does not know. `delete`: from the source, what is in
-    both. `replacing`: those of the destination are older ones."""
+    """Copy documents with events and with fields that this version does not know.
+
+    `delete`: remove what is in both from the source. `replacing`: documents of the destination are older and replaced.
+    """
     keys: dict[str, list[str]] = {"copied": [], "present": [], "different": []}
     broken: list[Broken] = []
     after = ""
     while True:
-        # Documents of plain clients have no place in pages.
+        # Documents of plain clients have no position in pages.
         page = source.list(kind, after=after, limit=0 if kind.plain else _PAGE)
         broken += page.broken
         for entry in page.entries:

@@ -1,8 +1,8 @@
-"""Documents in the shape that Firestore takes: native fields where it can hold them, JSON text where it cannot.
+"""Documents as Firestore stores them: native fields where possible, JSON text elsewhere.
 
-https://firebase.google.com/docs/firestore/quotas: a megabyte a document, no list within a list, no empty or dunder
-names, 20 levels, numbers of 64 bits. Two fields carry the order, so that lists need no index that somebody must make:
-single fields have one by themselves.
+Limits (https://firebase.google.com/docs/firestore/quotas): a megabyte a document, no list within a list, no empty or
+dunder names, 20 levels, numbers of 64 bits. Two fields carry the order, so that lists need no index that a user must
+create: single fields are indexed automatically.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ LIMIT = 1_048_576
 TEXTS = "_json"  # names of fields that are JSON text
 BY_ORDER = "_by_order"
 BY_STATE = "_by_state"
-CHANGED = "_changed"  # when, on the server's clock: what listeners watch
+CHANGED = "_changed"  # time of change on the server's clock, for listeners
 _OURS = (TEXTS, BY_ORDER, BY_STATE, CHANGED)
-_DEPTH = 18  # with the document and the field itself it is 20
+_DEPTH = 18  # 20 with the document and the field itself
 
 
 def to_native(kind: Kind[T], key: str, value: T, doc: Mapping[str, Any]) -> dict[str, Any]:
@@ -39,7 +39,7 @@ def to_native(kind: Kind[T], key: str, value: T, doc: Mapping[str, Any]) -> dict
 
 
 def from_native(kind: Kind[T], native: Mapping[str, Any]) -> dict[str, Any]:
-    """ValueError where text should be JSON and is not."""
+    """Parse JSON texts of a document. Raise ValueError if one is not JSON."""
     texts = native.get(TEXTS, ())
     doc = {
         name: json.loads(content) if name in texts and isinstance(content, str) else content
@@ -53,7 +53,7 @@ def from_native(kind: Kind[T], native: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _with_timestamps(kind: Kind[T], native: dict[str, Any]) -> dict[str, Any]:
-    """As a plain client expects them; what has not happened is not there."""
+    """Convert times for plain clients, and drop those that have not happened."""
     if kind.plain is None:
         return native
     absent = {name for name in kind.plain.times if not native.get(name)} | {kind.plain.placed}
@@ -65,21 +65,21 @@ def _with_timestamps(kind: Kind[T], native: dict[str, Any]) -> dict[str, Any]:
 
 
 def _seconds(value: Any) -> float:
-    """0 for what somebody wrote in place of a time."""
+    """Return the value in seconds, 0 if it is not a time."""
     if isinstance(value, datetime):
         return value.timestamp()
     return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else 0.0
 
 
 def rank(number: float, key: str) -> str:
-    """Text that sorts as (number, key) does."""
+    """Return text that sorts as (number, key) does."""
     (bits,) = struct.unpack(">Q", struct.pack(">d", number))
-    # Numbers of IEEE 754 sort as their bits do, once the negative ones are turned round.
+    # IEEE 754 numbers sort like their bits, once negative numbers are inverted.
     return f"{bits ^ (0xFFFF_FFFF_FFFF_FFFF if bits >> 63 else 1 << 63):016x} {key}"
 
 
 def to_id(name: str) -> str:
-    """A name as the id of a document: without what Firestore reserves."""
+    """Escape a name as a document id, without what Firestore reserves."""
     plain = name.replace("%", "%25").replace("/", "%2F")
     if plain in (".", "..") or (plain.startswith("__") and plain.endswith("__")):
         return f"%{ord(plain[0]):02X}{plain[1:]}"
@@ -102,7 +102,7 @@ def _fits(value: Any, depth: int) -> bool:
 
 
 def _size(value: Any) -> int:
-    """As Firestore counts: https://firebase.google.com/docs/firestore/storage-size"""
+    """Return the size as Firestore counts it: https://firebase.google.com/docs/firestore/storage-size."""
     if isinstance(value, Mapping):
         return sum(_size(name) + _size(item) for name, item in value.items())
     if isinstance(value, list):

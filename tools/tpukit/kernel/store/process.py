@@ -1,8 +1,8 @@
-"""Which process this is, and whether another one of this machine is still there.
+"""Identify this process, and check whether another process of this machine is dead.
 
-Ids of processes are used again, so a process is its id and when it began. Containers on one machine see ids of their
-own: each namespace of them counts as a machine of its own. Cloned machines may share machine id and host name, so a
-machine lasts from one boot to the next: a process of an earlier boot is not known to be dead, and its lease lapses.
+Process ids are reused, so a process is its id and its start time. Containers on one machine have their own process ids,
+so each PID namespace counts as a machine. Cloned machines may share machine id and host name, so a machine lasts from
+one boot to the next: a process of an earlier boot is not known to be dead, and its lease lapses.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from tpukit.kernel.store import Holder
 
 _PROC = Path("/proc")
 _MACHINE_ID = Path("/etc/machine-id")
-_ENDED = "ZX"  # dead, but its parent has not asked for its exit code yet
+_ENDED = "ZX"  # dead, but its parent has not collected its exit code yet
 
 
 def this_process() -> Holder:
-    """The same for every call in one process."""
+    """Return this process as a holder, the same for every call."""
     return _holder(os.getpid())
 
 
@@ -38,7 +38,7 @@ def _holder(pid: int) -> Holder:
 
 
 def is_dead(holder: Holder) -> bool:
-    """Whether it is known to be: a process of another machine never is."""
+    """Report whether the holder is known to be dead: never on another machine."""
     if not (holder.machine and holder.pid and holder.started) or holder.machine != _machine():
         return False
     try:
@@ -46,15 +46,15 @@ def is_dead(holder: Holder) -> bool:
     except ProcessLookupError:
         return True
     except OSError:
-        pass  # it is there, and belongs to somebody else
+        pass  # it exists, and belongs to another user
     started = _started(holder.pid)
-    # An empty answer means that this user may not see it (hidepid); then the lease has to run out.
+    # An empty result means that this user may not see it (hidepid); then the lease has to lapse.
     return bool(started) and started != holder.started
 
 
 @cache
 def _machine() -> str:
-    """Empty where one boot cannot be told from another: then no process is known to be dead."""
+    """Return an id of this machine and boot; empty if boots look alike, so that no process counts as dead."""
     host = socket.gethostname()
     if not _PROC.joinpath("self").exists():
         boot = _output("sysctl", "-n", "kern.bootsessionuuid")
@@ -69,10 +69,10 @@ def _machine() -> str:
 
 
 def _started(pid: int) -> str:
-    """When it began; "ended" if it did end; empty if nobody may know."""
+    """Return the start time of a process; "ended" if it ended; empty if it is hidden."""
     if not _PROC.joinpath("self").exists():
         return _output("ps", "-o", "lstart=", "-p", str(pid))
-    # The name of the program comes second, in brackets, and may hold anything.
+    # The program name comes second, in brackets, and may contain anything.
     fields = _text(_PROC / str(pid) / "stat").rpartition(")")[2].split()
     if len(fields) < 20:
         return ""

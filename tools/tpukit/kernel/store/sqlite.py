@@ -1,10 +1,10 @@
 """The store's embedded home: one SQLite file, shared by every `tpu` on this machine.
 
-WAL lets readers go on while one writes; every write takes the write lock first (BEGIN IMMEDIATE), because a read that
-turns into a write fails under contention no matter how long it waits. What was written survives every crash of a
-program. A record that is followed by acts which cost money also survives a loss of power: its write waits for the disk
+WAL lets readers continue during a write; every write takes the write lock first (BEGIN IMMEDIATE), because a read that
+turns into a write fails under contention no matter how long it waits. Writes survive every crash of a program. A record
+that is followed by acts which cost money also survives a loss of power: its write waits for the disk
 (https://www.sqlite.org/pragma.html#pragma_synchronous). Leases and the queue's documents do not: after a loss of power
-their last writes may be gone, all of a transaction or nothing; no process holds a lease then, and code runs again.
+their last transactions may be missing, each as a whole; no process holds a lease then, and code runs again.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class SqliteStore:
         *,
         events: Sequence[Event] = (),
     ) -> tuple[Entry[T], Lease] | None:
-        with self._file.connection() as db:  # a read waits for nobody, and most who come too late learn it from one
+        with self._file.connection() as db:  # reads do not wait, and show most latecomers that they are too late
             if db.execute(_IS_SAME, _same(kind, entry)).fetchone() is None:
                 return None
         updated = _next(kind, entry, value)
@@ -133,7 +133,7 @@ class SqliteStore:
         if after:
             where += f" AND (sort, key) {'<' if newest else '>'} (?, ?)"
             later = [*codec.position(after)]
-        # One branch for each state: SQLite merges them in order as it goes, where `state IN` would sort all there are.
+        # One branch for each state: SQLite merges them in order, where `state IN` would sort all rows.
         wanted = [str(state) for state in dict.fromkeys(states)]
         query = " UNION ALL ".join(
             [f"{_SELECT} WHERE {where}{' AND state = ?' if wanted else ''}"] * (len(wanted) or 1)
@@ -153,7 +153,7 @@ class SqliteStore:
         return codec.with_strangers(page, self.strangers(kind)) if wanted and kind.known and not after else page
 
     def strangers(self, kind: Kind[T]) -> Page[T]:
-        # Between two known states, by the index: nothing is read where there is no other state.
+        # Ranges between known states, by the index: nothing is read if there is no other state.
         known = sorted(kind.known)
         bounds = [("state < ?", known[:1]), *(("state > ? AND state < ?", [*pair]) for pair in pairwise(known))]
         bounds.append(("state > ?", known[-1:]))
@@ -173,7 +173,7 @@ class SqliteStore:
             return [Event(at, text) for at, text in db.execute(query, (kind.name, key, after))]
 
     def acquire(self, name: str, holder: Holder, seconds: float) -> Lease | None:
-        with self._file.connection() as db:  # without the write lock: most of those who ask find it held
+        with self._file.connection() as db:  # without the write lock: most callers find the lease held
             row = db.execute(f"{_LEASES} WHERE name = ?", (name,)).fetchone()
         now = self.now()
         if row and row[_ENDS] > now and not _ahead(row, now):
@@ -241,7 +241,7 @@ class SqliteStore:
         return self._file.watch(lambda db: db.execute(query, (kind.name,)).fetchone(), wake, POLL_SECONDS)
 
     def _held(self, db: sqlite3.Connection, name: str) -> Lease | None:
-        """Of whom it is, dead or not; None: it lapsed, or nobody has it."""
+        """Return the current lease, even of a dead holder; None if it lapsed or is free."""
         now = self.now()
         query = f"{_LEASES} WHERE name = ?"
         row = db.execute(query, (name,)).fetchone()
@@ -283,7 +283,7 @@ def _same(kind: Kind[T], entry: Entry[T]) -> tuple[Any, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Next(Generic[T]):
-    """What a write will store, made before the write lock is taken: everybody waits for who has that."""
+    """The content of a write, prepared before the write lock is taken, which blocks all other writers."""
 
     entry: Entry[T]
     fields: tuple[Any, ...]
@@ -312,7 +312,7 @@ def _entry(kind: Kind[T], row: Sequence[Any]) -> Entry[T] | Broken:
 
 
 def _note(db: sqlite3.Connection, collection: str, key: str, events: Sequence[Event]) -> None:
-    """Events of a change, and that there was one: for those who watch."""
+    """Record events of a change, and the change itself for watches."""
     for event in events:
         db.execute(_EVENT, (collection, key, event.at, codec.event_text(event.text), collection, key))
     count = "INSERT INTO changes VALUES (?, 1) ON CONFLICT DO UPDATE SET number = number + 1"
@@ -324,12 +324,12 @@ def _lease(row: Sequence[Any]) -> Lease:
 
 
 def _ahead(row: Sequence[Any], now: float) -> bool:
-    """Whether it ends later than it could: the clock was set back since. A second of rounding is no such thing."""
+    """Report whether the lease ends too late because the clock was set back. A second of rounding is allowed."""
     return bool(row[_ENDS] - now > row[_SECONDS] + 1.0)
 
 
 def _shorten(db: sqlite3.Connection, now: float) -> None:
-    """No lease is longer than it was asked for."""
+    """Limit all leases to their requested length."""
     db.execute("UPDATE leases SET ends = ? + seconds WHERE ends - ? > seconds + 1.0", (now, now))
 
 
