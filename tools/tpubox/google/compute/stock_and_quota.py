@@ -59,7 +59,7 @@ def limit_quota(cloud: Cloud, region: str, generation: str, chips: int, *, spot:
 
 
 def limit_stock(cloud: Cloud, zone: str, generation: str, chips: int) -> None:
-    """Limit the chips in a zone, for all capacity types together."""
+    """Limit the chips of a zone outside reservations, for all other capacity types together."""
     if zone not in zones():
         raise Invalid(f"there is no zone {zone!r}")
     cloud.state.put("limit", f"stock/{zone}/{generation}", {"chips": chips})
@@ -159,5 +159,5 @@ def _up(cloud: Cloud) -> list[Holding]:
 
 
 def _holdings(cloud: Cloud, kinds: tuple[str, ...]) -> list[Holding]:
-    """Return all holdings. Equal holdings are separate entries."""
+    """Return the holdings; equal ones are merged, with the sum of their chips."""
     return [Holding(**held) for kind in kinds for held in cloud.state.held(kind)]

@@ -18,7 +18,10 @@ _PROHIBITED = tuple(
         ("0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/4", "199.36.153.4/30", "199.36.153.8/30"),
     )
 )
-"""https://cloud.google.com/vpc/docs/subnets#prohibited-ranges"""
+"""Ranges that Google refuses.
+
+https://cloud.google.com/vpc/docs/subnets#prohibited-ranges
+"""
 
 
 def check(cloud: Cloud, subnet: Doc, project: str, besides: str = "") -> None:

@@ -14,7 +14,10 @@ from tpubox.google.wire.state import Doc
 DATABASE = "projects/{project}/databases/{database}"
 MESSAGE = "GoogleFirestoreAdminV1Database"
 MULTI_REGIONS = ("eur3", "nam5", "nam7")
-"""https://cloud.google.com/firestore/docs/locations"""
+"""Multi-region locations.
+
+https://cloud.google.com/firestore/docs/locations
+"""
 _FIXED = ("databaseEdition", "locationId", "realtimeUpdatesMode")
 """Fields that cannot be changed in place.
 

@@ -15,13 +15,19 @@ from tpubox.google.wire.state import Doc
 
 NAME = re.compile(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?")
 IMAGES = ("COS_CONTAINERD", "UBUNTU_CONTAINERD", "WINDOWS_LTSC_CONTAINERD", "WINDOWS_SAC_CONTAINERD")
-"""https://cloud.google.com/kubernetes-engine/docs/concepts/node-images"""
+"""Images of nodes.
+
+https://cloud.google.com/kubernetes-engine/docs/concepts/node-images
+"""
 _DOCKER_IMAGES = ("COS", "UBUNTU", "WINDOWS_LTSC", "WINDOWS_SAC")
 _DISK = re.compile(r"(pd|hyperdisk)-[a-z]+(-[a-z]+)*")
 """Form of disk types. New machines bring new types, so only the form is checked."""
 _LEAST_DISK = 10  # GB
 _PODS = (8, 256)
-"""https://cloud.google.com/kubernetes-engine/docs/how-to/flexible-pod-cidr"""
+"""Bounds of the Pods per node.
+
+https://cloud.google.com/kubernetes-engine/docs/how-to/flexible-pod-cidr
+"""
 
 
 def check_name(name: str) -> None:

@@ -14,7 +14,10 @@ from tpubox.google.wire.refusal import Refused
 from tpubox.google.wire.state import Doc
 
 PREEMPTED = "compute.instances.preempted"
-"""https://cloud.google.com/compute/docs/instances/create-use-spot#detect_preemption"""
+"""Operation type of a preemption.
+
+https://cloud.google.com/compute/docs/instances/create-use-spot#detect_preemption
+"""
 
 
 def gone(cloud: Cloud, full: str, mark: float) -> None:

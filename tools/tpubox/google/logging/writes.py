@@ -21,7 +21,10 @@ from tpubox.google.wire.sources import GUESS
 from tpubox.google.wire.state import Doc
 
 MOST_BYTES = 256 * 1024
-"""Maximum size of an entry: https://cloud.google.com/logging/quotas."""
+"""Maximum size of an entry.
+
+https://cloud.google.com/logging/quotas
+"""
 _LOG = re.compile(r"projects/([^/]+)/logs/([A-Za-z0-9_.%-]{1,511})")
 _PAYLOADS = ("textPayload", "jsonPayload", "protoPayload")
 _AHEAD = timedelta(hours=24)

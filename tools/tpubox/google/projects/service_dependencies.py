@@ -18,7 +18,7 @@ NEEDS = {
 }
 """Dependencies, without .googleapis.com.
 
-The two of `cloudapis`, which new projects have, are from reports of users who disabled these two.
+The two of `cloudapis`, which new projects have, are those that users reported after they disabled them.
 """
 _TYPE = "type.googleapis.com/google.rpc"
 

@@ -150,7 +150,7 @@ def state_of(cloud: Cloud, project: str, service: str) -> Doc:
 
 
 def check_enabled(cloud: Cloud, wanted: Api, project: str) -> None:
-    """Refuse if the project has the API disabled, or only just enabled it.
+    """Refuse if the project has the API disabled, or enabled it a moment ago.
 
     For handlers whose path names no project.
     """

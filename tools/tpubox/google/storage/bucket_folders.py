@@ -16,7 +16,7 @@ from itertools import takewhile
 from pathlib import Path
 
 END = "\n"
-"""Terminator of names that are prefixes of others: no name contains it."""
+"""Terminator of a name, which separates it from longer names with the same start: no name contains it."""
 
 
 class Files:

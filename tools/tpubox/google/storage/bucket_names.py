@@ -1,4 +1,7 @@
-"""Cloud Storage: valid bucket names. https://cloud.google.com/storage/docs/buckets#naming."""
+"""Cloud Storage: valid bucket names.
+
+https://cloud.google.com/storage/docs/buckets#naming
+"""
 
 from __future__ import annotations
 
