@@ -9,7 +9,7 @@
 | cut      | the connection is closed, and the request is not executed                                               |
 | hang     | the request is not executed, and the connection is closed after `seconds` (default: 60)                 |
 | slow     | operations take `seconds` longer: `match` is searched in "TYPE resource-name", as for the next two      |
-| fail     | operations end with the error `message`, and their resource does not exist                              |
+| fail     | operations end with the error `message`, and create nothing                                             |
 | broken   | pools come up as RUNNING_WITH_ERROR (or as in `message`), and their operations succeed                  |
 | stockout | no chips available: `match` is searched in "ZONE resource-name", as for the next two; reported at the   |
 |          | end of the operation, which `slow` can delay                                                            |

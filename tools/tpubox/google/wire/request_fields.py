@@ -2,8 +2,10 @@
 
     python -m tpubox.google.wire.request_fields FOLDER    writes it
 
-FOLDER holds Google's discovery documents as `API/VERSION/API-api.json`, as in the Go module google.golang.org/api: `go
-list -m -f '{{.Dir}}' google.golang.org/api` below tools/provider prints such a folder.
+FOLDER holds Google's discovery documents as `API/VERSION/API-api.json`, as in the Go module google.golang.org/api.
+Below tools/provider, this prints such a folder:
+
+    go list -m -f '{{.Dir}}' google.golang.org/api
 
 A type is a scalar ("string", "boolean", "int32", "int64", "double", "any"), "$Name" for a message, [type] for a list,
 {"*": type} for a map, {"one of": [names]} for an enumeration whose numbers count from 0, and {"one of": {name: number}}
