@@ -1,8 +1,8 @@
-"""Google Cloud's REST APIs on loopback, as far as training on TPUs needs them.
+"""An emulator of Google Cloud's REST APIs on loopback, as far as training on TPUs needs them.
 
 Unmodified Terraform with the real google provider, its gcs backend, gcloud and Google's Python clients over REST work
-against it. It is honest: what Google would refuse is refused in Google's words, long operations take their time, quotas
-and stock have an end, and it remembers everything through a kill. Nothing costs anything.
+against it. It refuses what Google would refuse, in Google's words; long operations take time; quotas and stock are
+limited; and all state survives a kill. Nothing costs anything.
 
     from tpubox.google.wire.server import Emulator
     from tpubox.google.wire.settings import Settings
@@ -84,4 +84,4 @@ PARTS = (
     tpu_maintenance,
     tpu_node_routes,
 )
-"""Modules that add routes to an API that another one begins."""
+"""Modules that add routes to an API that another module defines."""

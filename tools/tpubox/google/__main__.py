@@ -1,4 +1,4 @@
-"""Starts the emulator by itself: `python -m tpubox.google --folder FOLDER --port 0`."""
+"""Run the emulator by itself: `python -m tpubox.google --folder FOLDER --port 0`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""Whether a node of GKE gets an image: one of Artifact Registry has to be there, and the node's account has to be
-allowed to read it.
+"""Image pulls of GKE nodes.
 
-A repository that the emulator does not have is taken to have every image: the machine is the image, and nobody has to
-push one to try a job. https://cloud.google.com/kubernetes-engine/docs/troubleshooting/image-pulls
+An image in Artifact Registry must exist, and the node's account must be allowed to read it. A repository that the
+emulator does not know is assumed to hold every image, because in the sandbox the machine is the image and no push is
+needed to try a job.
+https://cloud.google.com/kubernetes-engine/docs/troubleshooting/image-pulls
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ PERMISSION = "artifactregistry.repositories.downloadArtifacts"
 
 
 def pull(cloud: Cloud, node: str, image: str) -> Doc:
-    """`refused`: in the words of the node's container runtime, as people report them; empty where the node has it."""
+    """Return the error of the node's container runtime in `refused`, as users report it; empty if the pull succeeds."""
     found = IMAGE.fullmatch(image)
     repository = f"projects/{found[2]}/locations/{found[1]}/repositories/{found[3]}" if found else ""
     if not found or not cloud.state.get("repository", repository):
@@ -45,7 +46,7 @@ def _exists(cloud: Cloud, repository: str, found: re.Match[str]) -> bool:
 
 
 def _account(cloud: Cloud, node: str) -> str:
-    """ "" for machines that no pool of GKE has: those that were in the box from the start."""
+    """Return the node's service account; "" for a machine outside any GKE pool, as the box has from the start."""
     full, pool = next(((full, doc) for full, doc in cloud.state.all("pool").items() if node in doc["_nodes"]), ("", {}))
     if not full:
         return ""

@@ -1,4 +1,4 @@
-"""Artifact Registry: repositories, who may read them, and the names, tags and digests of their images."""
+"""Artifact Registry: repositories, their IAM policies, and the names, tags and digests of their images."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tpubox.google.wire.state import Doc
 LOCATION = "projects/{project}/locations/{location}"
 REPOSITORY = LOCATION + "/repositories/{repository}"
 _FIXED = ("format", "kmsKeyName", "mode")
-"""What the Terraform provider makes a repository anew for."""
+"""Fields whose change makes the Terraform provider recreate the repository."""
 _OUTPUT = (
     *("createTime", "name", "registryUri", "satisfiesPzi", "satisfiesPzs", "sizeBytes", "updateTime"),
     "vulnerabilityScanningConfig",
@@ -58,7 +58,7 @@ def _create(cloud: Cloud, call: Call) -> Started:
 
 
 def _scanning(call: Call, repository: Doc) -> Doc:
-    """Scanning is off where its API is, which the sandbox does not have."""
+    """Return a disabled scanning configuration: the sandbox does not have the scanning API."""
     why = "API containerscanning.googleapis.com is not enabled."
     if repository["mode"] != "STANDARD_REPOSITORY":
         why = f"Repository mode {repository['mode']} is not supported."
@@ -138,7 +138,7 @@ def _tags(cloud: Cloud, call: Call) -> Doc:
 
 
 def push(cloud: Cloud, repository: str, name: str, tag: str, digest: str) -> None:
-    """An image as a build or docker pushes it: the tag moves to it, unless the repository holds tags for good."""
+    """Store a pushed image and move the tag to it, unless the repository has immutable tags."""
     found = cloud.state.get("repository", repository) or {}
     location, registry = repository.split("/")[3], "/".join(repository.split("/")[1::4])
     for key, image in cloud.state.all("image", f"{repository}/dockerImages/{name}@").items():

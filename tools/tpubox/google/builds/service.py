@@ -1,8 +1,9 @@
-"""Cloud Build: builds of images from a Dockerfile in Cloud Storage, run as a service account that needs its rights.
+"""Cloud Build: image builds from a Dockerfile in Cloud Storage, run as a service account that needs its permissions.
 
-Nothing is executed. A build checks what a real one would stop at: its source and the Dockerfile in it, who it runs as,
-where its log goes, whether it may read and push. What it pushes is in Artifact Registry afterwards, under a digest that
-follows from the source. https://cloud.google.com/build/docs/api/reference/rest/v1/projects.builds
+Nothing is executed. A build checks what would stop a real one: its source and the Dockerfile in it, its account, the
+destination of its log, and its permissions to read and push. A pushed image appears in Artifact Registry under a digest
+derived from the source.
+https://cloud.google.com/build/docs/api/reference/rest/v1/projects.builds
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _AGENT = "cloud-build"
 
 
 class _Failed(Exception):
-    """The build ran, and ended without an image."""
+    """The build ran and ended without an image."""
 
 
 def _operation(doc: Doc) -> Doc:
@@ -102,15 +103,18 @@ def _run(cloud: Cloud, operation: Doc) -> None:
         ended |= {"status": "SUCCESS", "results": {"images": images}}
         printed = "\n".join(["PUSH", *(f"{image['name']}: digest: {image['digest']}" for image in images), "DONE"])
     if (build.get("options") or {}).get("logging") == "CLOUD_LOGGING_ONLY" and not _logged(cloud, build, printed):
-        why = "does not have permission to write logs to Cloud Logging"  # the words are a guess
+        why = "does not have permission to write logs to Cloud Logging"  # the error text is a guess
         text = f"The service account running this build {_email(build)} {why}."
         ended["warnings"] = [{"text": text, "priority": "WARNING"}]
     cloud.state.put("build", build["name"], {**build, **ended})
 
 
 def _logged(cloud: Cloud, build: Doc, printed: str) -> bool:
-    """A build whose account may write no logs ends as it would, and leaves none.
-    https://cloud.google.com/build/docs/securing-builds/store-manage-build-logs"""
+    """Write the build's log, and return False if its account may not write logs.
+
+    The build itself ends the same either way.
+    https://cloud.google.com/build/docs/securing-builds/store-manage-build-logs
+    """
     project = f"projects/{build['projectId']}"
     if not acting.may(cloud, _AGENT, _email(build), "logging.logEntries.create", [project], Facts(project)):
         return False
@@ -120,8 +124,11 @@ def _logged(cloud: Cloud, build: Doc, printed: str) -> bool:
 
 
 def _account(cloud: Cloud, project: str, asked: Doc) -> str:
-    """Without one, builds of projects made since 2024 run as Compute Engine's default account:
-    https://cloud.google.com/build/docs/cloud-build-service-account-updates"""
+    """Return the full name of the build's account; Compute Engine's default account if the request names none.
+
+    The default applies to projects created since 2024:
+    https://cloud.google.com/build/docs/cloud-build-service-account-updates
+    """
     named = asked.get("serviceAccount")
     if not named:
         return f"projects/{project}/serviceAccounts/{number_of(project)}-compute@developer.gserviceaccount.com"
@@ -146,7 +153,7 @@ def _check_logging(asked: Doc) -> None:
 
 
 def _source(cloud: Cloud, build: Doc) -> bytes:
-    """The archive that the build takes, with a Dockerfile for its docker step in it."""
+    """Return the source archive, which must contain the Dockerfile of each docker step."""
     source = build.get("source", {}).get("storageSource", {})
     bucket, name = source.get("bucket", ""), source.get("object", "")
     found = object_versions.live(cloud, bucket, name) if cloud.state.get("bucket", bucket) else None

@@ -1,4 +1,4 @@
-"""Subnetworks of networks in auto mode: Google makes one in each region, and they go with their network."""
+"""Subnetworks of auto mode networks: Google creates one in each region and deletes them with the network."""
 
 from __future__ import annotations
 
@@ -18,29 +18,31 @@ _RANGES = {
     **{"asia-south2": 190, "australia-southeast2": 192, "southamerica-west1": 194, "europe-west8": 198},
     **{"europe-west9": 200, "us-east5": 202, "europe-southwest1": 204, "us-south1": 206, "me-west1": 208},
     **{"europe-west12": 210, "me-central1": 212, "europe-west10": 214, "me-central2": 216, "africa-south1": 218},
-    # Guesses
+    # Guesses.
     **{"northamerica-south1": 224, "europe-north2": 226, "asia-southeast3": 228, "us-central2": 230, "us-west8": 232},
 }
-"""The range of each region is 10.N.0.0/20. Up to asia-southeast2 they are as https://pastebin.com/7PzAL2eK lists them;
-the others have not been held against a list."""
+"""The N of each region's range 10.N.0.0/20.
+
+Up to asia-southeast2 the ranges follow https://pastebin.com/7PzAL2eK; the others are not verified against a list.
+"""
 
 
 def add(cloud: Cloud, network: str, doc: Doc) -> None:
-    """Makes them for a network that asks for it."""
+    """Create the subnetworks of a network in auto mode."""
     if not doc.get("autoCreateSubnetworks"):
         return
     project, name = network.split("/")[1], doc["name"]
     for region, number in _RANGES.items():
         full = f"projects/{project}/regions/{region}/subnetworks/{name}"
         if cloud.state.get("subnetwork", full):
-            # https://github.com/abevoelker/Kubernetes-on-Rails-Starter-Files/issues/2 met this one too.
+            # The same conflict: https://github.com/abevoelker/Kubernetes-on-Rails-Starter-Files/issues/2
             raise COMPUTE_EXISTS.exists(f"The resource '{full}' already exists")
         asked = {"name": name, "network": f"{ROOT}/{network}", "ipCidrRange": f"10.{number}.0.0/20"}
         cloud.state.put("subnetwork", full, compute_documents.made(cloud, "subnetwork", full, asked))
 
 
 def links(cloud: Cloud, network: str) -> list[str]:
-    """The links of the subnetworks of a network, whichever way they were made."""
+    """Return the links of all subnetworks of a network, both automatic and custom."""
     project = network.split("/")[1]
     subnets = cloud.state.all("subnetwork", f"projects/{project}/").values()
     return [doc["selfLink"] for doc in subnets if relative(doc["network"], project) == network]
@@ -53,7 +55,7 @@ def remove(cloud: Cloud, network: str) -> None:
 
 
 def goes_with(cloud: Cloud, subnet: str, network: str = "") -> bool:
-    """Whether Google made this subnetwork with a network: with this one, or with any."""
+    """Return True if Google created this subnetwork with `network`, or with any network if none is given."""
     doc = cloud.state.get("subnetwork", subnet)
     owner = relative(doc["network"], "") if doc else ""
     if not owner or (network and owner != network) or subnet.rpartition("/")[2] != owner.rpartition("/")[2]:

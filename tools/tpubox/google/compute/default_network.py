@@ -1,4 +1,4 @@
-"""The network `default` that a new project has, with a subnetwork in each region and four firewall rules.
+"""The network `default` of a new project, with a subnetwork in each region and four firewall rules.
 
 https://cloud.google.com/vpc/docs/vpc#default-network
 https://cloud.google.com/firewall/docs/firewalls#more_rules_default_vpc
@@ -30,7 +30,7 @@ _LAST_PRIORITY = 65534
 
 
 def make(cloud: Cloud, project: str) -> None:
-    """Make it in a project, as Google does when Compute Engine is enabled."""
+    """Create the default network in a project, as Google does when Compute Engine is enabled."""
     if not cloud.settings.default_network:
         return
     full = f"projects/{project}/global/networks/default"

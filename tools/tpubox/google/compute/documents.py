@@ -1,4 +1,4 @@
-"""The documents of Compute Engine's resources: what Google adds to what was asked for, and what a change may touch."""
+"""Documents of Compute Engine resources: the fields that Google adds, and the fields that a change may touch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _GOOGLES = (
     *("creationTimestamp", "fingerprint", "gatewayAddress", "id", "kind", "region"),
     *("selfLink", "selfLinkWithId", "subnetworks"),
 )
-"""Fields that only Google writes. What others send in them is passed over."""
+"""Fields that only Google writes. Values that clients send in them are ignored."""
 _DEFAULTS: dict[str, Doc] = {
     "network": {
         "networkFirewallPolicyEnforcementOrder": "AFTER_CLASSIC_FIREWALL",
@@ -31,7 +31,7 @@ _DEFAULTS: dict[str, Doc] = {
     },
     "router": {"encryptedInterconnectRouter": False},
 }
-"""What Google fills in, as recorded conversations show."""
+"""Values that Google fills in, as recorded conversations show."""
 _FIXED = {
     "network": ("name", "autoCreateSubnetworks"),
     # https://cloud.google.com/firewall/docs/using-firewalls#updating_firewall_rules
@@ -40,11 +40,11 @@ _FIXED = {
     "router": ("name", "network"),
     "resourcePolicy": ("name",),
 }
-"""Fields that stay as they were when the resource was made, by kind. Clients send them along with a change."""
+"""Fields that are immutable after creation, by kind. Clients send them along with a change."""
 
 
 def made(cloud: Cloud, kind: str, full: str, asked: Doc) -> Doc:
-    """A new resource, as Google shows it."""
+    """Return a new resource as Google shows it."""
     sent = {name: value for name, value in asked.items() if value is not None and name not in _GOOGLES}
     parts = full.split("/")
     place = {"region": f"{ROOT}/{'/'.join(parts[:4])}"} if parts[2] == "regions" else {}
@@ -65,7 +65,7 @@ def made(cloud: Cloud, kind: str, full: str, asked: Doc) -> Doc:
 
 
 def filled_in(kind: str, doc: Doc) -> Doc:
-    """With what Google chooses where nothing was said, and what follows from the rest."""
+    """Return the document with Google's defaults and the fields derived from the others."""
     if kind == "firewall":
         return firewall_rules.filled_in(doc)
     if kind in _DEFAULTS:
@@ -78,9 +78,9 @@ def filled_in(kind: str, doc: Doc) -> Doc:
 
 
 def changed(kind: str, old: Doc, sent: Doc, project: str, *, replace: bool) -> Doc:
-    """The document after a change: a patch says what differs, an update (`replace`) all that is to be.
+    """Return the document after a change: a patch sends the differences, an update (`replace`) the whole resource.
 
-    Lists are replaced, not joined: taking the last NAT off a router is a patch with an empty list.
+    Lists are replaced, not joined: removing the last NAT of a router is a patch with an empty list.
     """
     for name in _FIXED[kind]:
         if sent.get(name) is not None and name in old and _plain(sent[name], project) != _plain(old[name], project):
@@ -94,12 +94,12 @@ def changed(kind: str, old: Doc, sent: Doc, project: str, *, replace: bool) -> D
 
 
 def _plain(value: object, project: str) -> object:
-    """For comparison: a link may be written in several ways."""
+    """Normalize a link for comparison, because a link has several spellings."""
     return relative(value, project) if isinstance(value, str) and "/networks/" in value else value
 
 
 def check_fingerprint(old: Doc, sent: Doc) -> None:
-    """Who changes a subnetwork says which state of it was read."""
+    """Refuse a change of a subnetwork that does not carry its current fingerprint."""
     if not sent.get("fingerprint"):
         raise SUBNET_FINGERPRINT.refused(400, "Required field 'resource.fingerprint' not specified", reason="required")
     if sent["fingerprint"] != old["fingerprint"]:

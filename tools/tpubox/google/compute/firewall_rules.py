@@ -1,4 +1,4 @@
-"""Firewall rules: what Google fills in, and which rules it does not take. The words are guesses."""
+"""Firewall rules: the values that Google fills in, and the rules that it refuses. The error texts are guesses."""
 
 from __future__ import annotations
 
@@ -12,14 +12,20 @@ from tpubox.google.wire.state import Doc
 
 _SOURCES = ("sourceRanges", "sourceTags", "sourceServiceAccounts")
 _PROTOCOLS = {"tcp", "udp", "icmp", "esp", "ah", "ipip", "sctp", "all"}
-"""The others are known by their numbers: https://cloud.google.com/firewall/docs/firewalls#protocols_and_ports"""
+"""Protocols that have a name. The others are known by number.
+
+https://cloud.google.com/firewall/docs/firewalls#protocols_and_ports
+"""
 _LAST_PRIORITY = 65535
 _LAST_PORT = 65535
 
 
 def filled_in(rule: Doc) -> Doc:
-    """https://cloud.google.com/compute/docs/reference/rest/v1/firewalls has the defaults; that a rule without a source
-    is for everybody, https://github.com/hashicorp/terraform-provider-google/issues/4031."""
+    """Fill in the defaults; a rule without a source applies to all addresses.
+
+    Defaults: https://cloud.google.com/compute/docs/reference/rest/v1/firewalls Rules without a source:
+    https://github.com/hashicorp/terraform-provider-google/issues/4031
+    """
     defaults = {"priority": 1000, "direction": "INGRESS", "disabled": False, "logConfig": {"enable": False}}
     filled = {**defaults, **rule}
     ingress = filled["direction"] == "INGRESS"
@@ -29,7 +35,7 @@ def filled_in(rule: Doc) -> Doc:
 
 
 def check(rule: Doc) -> None:
-    """Refuses a rule, filled in, that Google would not take."""
+    """Refuse a filled-in rule that Google would not accept."""
     if bool(rule.get("allowed")) == bool(rule.get("denied")):
         raise GUESS.invalid(
             "Invalid value for field 'resource.allowed': ''. Exactly one of allowed and denied must be specified."
@@ -38,7 +44,7 @@ def check(rule: Doc) -> None:
         raise _invalid("priority", rule["priority"], f"Must be between 0 and {_LAST_PRIORITY}, inclusive.")
     for field in ("sourceRanges", "destinationRanges"):
         for index, text in enumerate(rule.get(field) or ()):
-            # Bits beside the mask are refused: https://github.com/CartoDB/cartodb/pull/15649
+            # Google refuses host bits outside the mask: https://github.com/CartoDB/cartodb/pull/15649
             try:
                 ipaddress.ip_network(text)
             except ValueError as error:

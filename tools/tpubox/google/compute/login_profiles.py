@@ -1,4 +1,4 @@
-"""OS Login: SSH keys that belong to a person or service account instead of a machine.
+"""OS Login: SSH keys that belong to a user or a service account instead of a machine.
 
 https://cloud.google.com/compute/docs/oslogin/rest/v1/users
 """
@@ -17,16 +17,16 @@ from tpubox.google.wire.sources import GUESS
 from tpubox.google.wire.state import Doc
 
 OWNER_EMAIL = "owner@example.com"
-"""The person whose emulator this is, where Google's tools want an account."""
+"""The owner of the emulator, where Google's tools need an account."""
 _KIND = "login_profile"
 _PERMISSION = "compute.instances.osLogin"
 
-# Needs no API to be enabled but Compute Engine's, which brings it along.
+# Enabled together with Compute Engine, so it needs no other API.
 api = Api("oslogin", document="oslogin", title="Cloud OS Login API", terraform={"OS_LOGIN": "v1/"})
 
 
 def who_may_log_in(cloud: Cloud, project: str) -> Iterator[Doc]:
-    """Login profiles of those whom the project's policy lets in."""
+    """Yield the login profiles that the project's policy allows to log in."""
     members = {
         member
         for binding in policy.effective(cloud, f"projects/{project}")

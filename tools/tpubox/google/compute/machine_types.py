@@ -1,7 +1,7 @@
-"""Compute Engine's machine types, to tell one that there is from one that there is not.
+"""Compute Engine's machine types, to tell existing types from unknown ones.
 
-Of families that Google still adds sizes to, and of those that are not in the table, only the form is known; what has it
-is taken to be there. https://cloud.google.com/compute/docs/machine-resource
+For families that Google still extends, and for families missing from the table, only the form is checked; a type of the
+right form is assumed to exist. https://cloud.google.com/compute/docs/machine-resource
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ _FAMILIES: dict[str, dict[str, str]] = {
     "t2a": {"standard": "1 2 4 8 16 32 48"},
     "t2d": {"standard": "1 2 4 8 16 32 48 60"},
 }
-"""Families that are complete: sizes by their class."""
+"""Complete families: sizes by class."""
 _SHARED = frozenset(("e2-micro", "e2-small", "e2-medium", "f1-micro", "g1-small"))
 _CUSTOM = re.compile(r"([a-z][0-9]+[a-z]*-)?custom-(micro|small|medium|[0-9]+)-[0-9]+(-ext)?")
 _SIZED = re.compile(r"(?P<family>[a-z][0-9]+[a-z]*)-(?P<kind>[a-z]+)-(?P<size>[0-9]+[gt]?)(-[a-z0-9]+)*")
-"""What may follow the size: local disks (-lssd), bare metal (-metal)."""
+"""The form of a sized type. The suffix names local disks (-lssd) or bare metal (-metal)."""
 
 
 def exists(machine_type: str) -> bool:
-    """Whether there is such a type somewhere, as far as is known; those of TPUs are in tpukit's catalogue."""
+    """Return True if the type is known or plausible. TPU machine types are in tpukit's catalogue."""
     if machine_type in _SHARED or _CUSTOM.fullmatch(machine_type):
         return True
     match = _SIZED.fullmatch(machine_type)

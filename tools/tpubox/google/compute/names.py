@@ -1,4 +1,4 @@
-"""Names of Compute Engine's resources: the ways in which they are written, and what they lead to."""
+"""Names of Compute Engine resources: their spellings, and the lookup by name."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 def relative(link: str, project: str) -> str:
-    """A resource's name without host, from any of the ways in which one may write it."""
+    """Return the name of a resource without the host, from any of its spellings."""
     text = re.sub(r"^https?://.*?/(?=projects/)", "", link)
     return text if text.startswith("projects/") or not text else f"projects/{project}/{text}"
 
 
 def network_name(link: str, project: str) -> str:
-    """The full name of a network, of which other APIs than Compute Engine also take the last word alone."""
+    """Return the full name of a network. APIs other than Compute Engine also accept the last part alone."""
     return relative(link if "/" in link else f"global/networks/{link}", project)
 
 
@@ -40,7 +40,7 @@ def find(cloud: Cloud, kind: str, name: str) -> Doc:
 
 
 def usable(cloud: Cloud, kind: str, name: str) -> Doc | None:
-    """What is there and stays: something that is being deleted is shown until it is gone, and takes nothing new."""
+    """Return a resource unless it is being deleted: it stays visible until the end, but accepts no new users."""
     return None if _leaves(cloud, name) else cloud.state.get(kind, name)
 
 

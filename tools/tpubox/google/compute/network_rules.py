@@ -1,4 +1,4 @@
-"""What Google refuses of shared networks: a second NAT for a subnet, a cluster without rights in the host project."""
+"""Rules of shared networks: one NAT per subnet, and permissions of clusters in the host project."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _HOST_AGENT_USER = "roles/container.hostServiceAgentUser"
 
 
 def check_nats(cloud: Cloud, router: str, wanted: Doc) -> None:
-    """A subnet has one NAT at most, and one for all subnets of a region leaves none for others.
+    """Refuse a second NAT for a subnet, or any NAT next to one that serves all subnets of the region.
 
     https://cloud.google.com/nat/docs/overview#specs-subnets
     """
@@ -35,7 +35,7 @@ def check_nats(cloud: Cloud, router: str, wanted: Doc) -> None:
 
 
 def _check_beside(index: int, nat: Doc, other: Doc, project: str) -> None:
-    """Refuses a NAT that serves what another one serves."""
+    """Refuse a NAT that serves a subnet of another NAT."""
     mine, theirs = nat.get("sourceSubnetworkIpRangesToNat"), other.get("sourceSubnetworkIpRangesToNat")
     option = f"Invalid value for field 'resource.nats[{index}].sourceSubnetworkIpRangesToNat': '{mine}'."
     if _for_all(other):
@@ -61,12 +61,12 @@ def _listed(nat: Doc, project: str) -> list[str]:
 
 
 def nat_subnets(router: Doc, project: str) -> list[str]:
-    """The subnetworks that the NATs of a router name."""
+    """Return the subnetworks that the NATs of a router name."""
     return [name for nat in router.get("nats") or () for name in _listed(nat, project)]
 
 
 def check_shared(cloud: Cloud, project: str, subnet: str) -> None:
-    """A cluster on a subnet of another project needs that project's leave, for two of Google's own accounts.
+    """Refuse a cluster on another project's subnet unless two of Google's own accounts have roles in that project.
 
     https://cloud.google.com/kubernetes-engine/docs/how-to/cluster-shared-vpc
     """

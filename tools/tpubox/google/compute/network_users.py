@@ -1,4 +1,4 @@
-"""What uses a network, a subnetwork or a workload policy: while it does, they cannot be deleted."""
+"""Users of a network, a subnetwork or a workload policy, which prevent its deletion."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tpubox.google.wire.cloud import Cloud
 
 
 def user_of(cloud: Cloud, full: str, project: str) -> str | None:
-    """The name of something that would break if this went away."""
+    """Return the name of a resource that depends on this one."""
     for kind in ("firewall", "subnetwork", "router"):
         for name, doc in cloud.state.all(kind, f"projects/{project}/").items():
             if kind == "subnetwork" and auto_subnets.goes_with(cloud, name, full):
@@ -19,7 +19,7 @@ def user_of(cloud: Cloud, full: str, project: str) -> str | None:
             served = nat_subnets(doc, project) if kind == "router" else ()
             if relative(doc.get("network", ""), project) == full or full in served:
                 return name
-    # A network may be shared: clusters and TPU VMs of other projects hold it too.
+    # Clusters and TPU VMs of other projects may use a shared network.
     for name, doc in cloud.state.all("cluster").items():
         if full in (doc["networkConfig"]["network"], doc["networkConfig"]["subnetwork"]):
             return name

@@ -1,6 +1,6 @@
-"""Compute Engine: networks, what lies in them, and workload policies.
+"""Compute Engine: networks, the resources in them, and workload policies.
 
-The collections of this API behave alike, so what differs between them is a table.
+The collections of this API behave alike; a table holds their differences.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from tpubox.google.wire.state import Doc
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """One kind of resource: where it lies, the message it is, and whether it is in a network."""
+    """One kind of resource: its path, its message, and whether it belongs to a network."""
 
-    path: str  # after the project
+    path: str  # relative to the project
     kind: str
     message: str
     in_network: bool = True
@@ -48,7 +48,7 @@ COLLECTIONS = (
 
 
 def operation(doc: Doc) -> Doc:
-    """An operation as Compute Engine writes it; regional ones must name their region to be polled there."""
+    """Return an operation as Compute Engine writes it. A regional one must name its region to be polled there."""
     body = {
         "kind": "compute#operation",
         "id": str(zlib.crc32(doc["id"].encode())),
@@ -82,7 +82,7 @@ api = Api(
     document="compute",
     title="Compute Engine API",
     permissions="compute",
-    # The provider sends some of its own to it, so Google must pass over them.
+    # The provider sends some of its own fields, so Google must ignore them.
     own_front=True,
     operation=operation,
     furnish=[default_network.make],
@@ -111,7 +111,7 @@ def _show(cloud: Cloud, call: Call, collection: Collection) -> Doc:
 
 
 def _shown(cloud: Cloud, full: str, doc: Doc) -> Doc:
-    """A network names its subnetworks."""
+    """Return the resource, with the links of its subnetworks if it is a network."""
     if doc["kind"] != "compute#network":
         return doc
     links = auto_subnets.links(cloud, full)
@@ -140,7 +140,7 @@ def _listed(cloud: Cloud, call: Call, collection: Collection) -> Doc:
 
 
 def _aggregated(cloud: Cloud, call: Call, collection: Collection) -> Doc:
-    """What there is in each region, and a warning where there is none."""
+    """Return the resources of each region, with a warning for a region that has none."""
     name = collection.path.rpartition("/")[2]
     items: Doc = {}
     for region in sorted(REGIONS):
@@ -172,8 +172,8 @@ def _insert(cloud: Cloud, call: Call, collection: Collection) -> Started:
 
 
 def _network(cloud: Cloud, call: Call, kind: str, body: Doc) -> str:
-    """The link of the network that something is to be in, whichever way it was written."""
-    # https://cloud.google.com/compute/docs/reference/rest/v1/firewalls: rules of which nothing is said
+    """Return the link of the resource's network, from any spelling."""
+    # The default network of firewall rules: https://cloud.google.com/compute/docs/reference/rest/v1/firewalls
     link = body.get("network") or ("global/networks/default" if kind == "firewall" else "")
     if not link:
         raise GUESS.refused(400, "Required field 'resource.network' not specified", reason="required")
@@ -198,7 +198,7 @@ def _change(cloud: Cloud, call: Call, collection: Collection) -> Started:
 
 
 def _about(doc: Doc, call: Call) -> dict[str, str]:
-    """What operations say beside their target: its number, and who asked."""
+    """Return the target's number and the caller, which operations report."""
     return {"id": doc["id"], "user": call.request.principal.rpartition(":")[2] or "owner@example.com"}
 
 

@@ -1,5 +1,4 @@
-"""Compute Engine: its operations, of the project, of a region and of a zone. Those of zones say which machines of node
-pools were preempted."""
+"""Compute Engine: operations of a project, a region and a zone. Zonal ones report preempted machines of node pools."""
 
 from __future__ import annotations
 
@@ -16,8 +15,10 @@ from tpubox.google.wire.state import Doc
 @api.on("POST", "projects/{project}/regions/{region}/operations/{operation}/wait")
 @api.on("POST", "projects/{project}/zones/{zone}/operations/{operation}/wait")
 def _show_operation(cloud: Cloud, call: Call) -> Doc:
-    """`wait` may answer before the operation is done, and whoever waits asks again
-    (https://cloud.google.com/compute/docs/reference/rest/v1/globalOperations/wait)."""
+    """Return an operation. `wait` may return before it is done; the client then calls it again.
+
+    https://cloud.google.com/compute/docs/reference/rest/v1/globalOperations/wait
+    """
     return cloud.operation(api, call["operation"], _scope(call))
 
 

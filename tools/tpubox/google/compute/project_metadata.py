@@ -1,4 +1,4 @@
-"""Compute Engine: metadata that all instances of a project have in common, SSH keys among it.
+"""Compute Engine: metadata common to all instances of a project, including SSH keys.
 
 https://cloud.google.com/compute/docs/reference/rest/v1/projects/setCommonInstanceMetadata
 """

@@ -1,8 +1,8 @@
-"""Who has how many chips, and how many more there are: quotas by region, stock by zone, reservations by name.
+"""Chips in use and chips available: quotas by region, stock by zone, reservations by name.
 
-Pools, TPU VMs and queued resources that hold chips say so in a field of their own, so that counting is adding up.
-What is not limited is there without end. GKE and the Cloud TPU API have quotas apart from each other, and share the
-stock, as the chips are the same.
+Pools, TPU VMs and queued resources record the chips that they hold in a field of their own, so usage is a sum. What has
+no limit is unlimited. GKE and the Cloud TPU API have separate quotas but share the stock, because the chips are the
+same.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _METRICS = {"v4": "TPU_PODSLICE_V4", "v5e": "TPU_LITE_PODSLICE_V5"}
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """Chips that something has or asks for. They are `up` when machines stand for them, not only a claim."""
+    """Chips that a resource holds or requests. They are `up` when machines run on them."""
 
     zone: str
     generation: str
@@ -44,7 +44,7 @@ class Holding:
 
 @cache
 def zones(region: str = "") -> tuple[str, ...]:
-    """The zones there are: those of the catalogue. Letters are not guessed: us-east1 has no zone a."""
+    """Return the zones of the catalogue. Letters are not guessed: us-east1 has no zone a."""
     known = {*CPU_FAMILIES, *(zone for shape in slices() for zone in shape.zones)}
     return tuple(sorted(zone for zone in known if zone.rpartition("-")[0] == region or not region))
 
@@ -54,24 +54,24 @@ def regions() -> tuple[str, ...]:
 
 
 def limit_quota(cloud: Cloud, region: str, generation: str, chips: int, *, spot: bool = False) -> None:
-    """So many chips may be had in a region, through each API."""
+    """Limit the chips in a region; the limit applies to each API separately."""
     cloud.state.put("limit", f"quota/{region}/{generation}/{'spot' if spot else 'on-demand'}", {"chips": chips})
 
 
 def limit_stock(cloud: Cloud, zone: str, generation: str, chips: int) -> None:
-    """So many chips stand in a zone, however they are paid for."""
+    """Limit the chips of a zone outside reservations, for all other capacity types together."""
     if zone not in zones():
         raise Invalid(f"there is no zone {zone!r}")
     cloud.state.put("limit", f"stock/{zone}/{generation}", {"chips": chips})
 
 
 def reserve(cloud: Cloud, name: str, zone: str, generation: str, chips: int) -> None:
-    """A reservation: chips that are there for those who name it, and for nobody else."""
+    """Create a reservation: chips available only to requests that name it."""
     cloud.state.put("limit", f"reservation/{name}", {"chips": chips, "zone": zone, "generation": generation})
 
 
 def quotas(cloud: Cloud, region: str) -> list[Doc]:
-    """The quotas of a region as Compute Engine lists them."""
+    """Return the quotas of a region as Compute Engine lists them."""
     found = []
     for name, limit in cloud.state.all("limit", f"quota/{region}/").items():
         _, _, generation, kind = name.split("/")
@@ -86,7 +86,7 @@ def metric(asked: Holding) -> str:
 
 
 def short_by(cloud: Cloud, asked: Holding, kinds: tuple[str, ...], target: str) -> tuple[int, int] | None:
-    """How many chips the quota is short, and the quota; None when there is enough of it."""
+    """Return the number of chips over the quota, and the quota; None if the quota suffices."""
     if asked.reservation or not asked.chips:
         return None
     used = _used(cloud, asked, kinds)
@@ -99,7 +99,7 @@ def short_by(cloud: Cloud, asked: Holding, kinds: tuple[str, ...], target: str) 
 
 
 def check_gke(cloud: Cloud, asked: Holding, target: str) -> None:
-    """Refuses what is over the quota, in the words of GKE."""
+    """Refuse a request over the quota, in GKE's words."""
     if not (short := short_by(cloud, asked, GKE, target)):
         return
     missing, limit = short
@@ -113,7 +113,7 @@ def check_gke(cloud: Cloud, asked: Holding, target: str) -> None:
 
 
 def find(cloud: Cloud, asked: Holding, target: str) -> None:
-    """Refuses, in the words of a stock-out, when the chips cannot be had now."""
+    """Refuse a request whose chips are unavailable now, in the words of a stock-out."""
     if not asked.chips:
         return
     if cloud.faults.strike("stockout", f"{asked.zone} {target}"):
@@ -138,7 +138,7 @@ def find(cloud: Cloud, asked: Holding, target: str) -> None:
 
 
 def _stockout(asked: Holding, target: str) -> Refused:
-    """That a reservation without chips is refused in like words is a guess."""
+    """Return the stock-out error. The text for a reservation without chips is a guess."""
     zone = f"zone 'projects/{target.split('/')[1]}/zones/{asked.zone}'"
     message = f"The {f'reservation {asked.reservation}' if asked.reservation else zone} does not have enough resources"
     ending = "available to fulfill the request.  '(resource type:compute)'."
@@ -159,5 +159,5 @@ def _up(cloud: Cloud) -> list[Holding]:
 
 
 def _holdings(cloud: Cloud, kinds: tuple[str, ...]) -> list[Holding]:
-    """What is held alike is one of them."""
+    """Return the holdings; equal ones are merged, with the sum of their chips."""
     return [Holding(**held) for kind in kinds for held in cloud.state.held(kind)]

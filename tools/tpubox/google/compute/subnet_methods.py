@@ -1,4 +1,4 @@
-"""Compute Engine: what can be done with a subnetwork besides making, changing and deleting it."""
+"""Compute Engine: methods of subnetworks beyond create, change and delete."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ _SUBNET = "projects/{project}/regions/{region}/subnetworks/{name}"
 
 @api.on("POST", _SUBNET + "/expandIpCidrRange", body="SubnetworksExpandIpCidrRangeRequest")
 def _expand(cloud: Cloud, call: Call) -> Started:
-    """https://cloud.google.com/vpc/docs/create-modify-vpc-networks#expand-subnet; the words are a guess."""
+    """Expand the primary range. The error text is a guess.
+
+    https://cloud.google.com/vpc/docs/create-modify-vpc-networks#expand-subnet
+    """
     full = _SUBNET.format(**call.names)
     old = find_ready(cloud, "subnetwork", full)
     new = {**old, "ipCidrRange": call.body.get("ipCidrRange", "")}
@@ -34,7 +37,10 @@ def _expand(cloud: Cloud, call: Call) -> Started:
 
 @api.on("POST", _SUBNET + "/setPrivateIpGoogleAccess", body="SubnetworksSetPrivateIpGoogleAccessRequest")
 def _set_access(cloud: Cloud, call: Call) -> Started:
-    """What `gcloud compute networks subnets update --enable-private-ip-google-access` and Terraform ask for."""
+    """Set private Google access.
+
+    Sent by `gcloud compute networks subnets update --enable-private-ip-google-access` and by Terraform.
+    """
     full = _SUBNET.format(**call.names)
     old = find_ready(cloud, "subnetwork", full)
     wanted = bool(call.body.get("privateIpGoogleAccess"))

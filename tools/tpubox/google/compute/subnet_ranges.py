@@ -1,4 +1,4 @@
-"""The ranges of addresses that subnetworks have: which ones Google takes, and which are still in use."""
+"""Address ranges of subnetworks: the ranges that Google accepts, and the ranges in use."""
 
 from __future__ import annotations
 
@@ -18,11 +18,14 @@ _PROHIBITED = tuple(
         ("0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/4", "199.36.153.4/30", "199.36.153.8/30"),
     )
 )
-"""https://cloud.google.com/vpc/docs/subnets#prohibited-ranges"""
+"""Ranges that Google refuses.
+
+https://cloud.google.com/vpc/docs/subnets#prohibited-ranges
+"""
 
 
 def check(cloud: Cloud, subnet: Doc, project: str, besides: str = "") -> None:
-    """Refuses ranges that no subnetwork has, and such as share addresses with another of the network."""
+    """Refuse prohibited ranges, and ranges that overlap another of the same network."""
     _check_names(subnet.get("secondaryIpRanges") or [])
     network = relative(subnet.get("network", ""), project)
     taken = [
@@ -53,7 +56,10 @@ def _check_names(secondary: list[Doc]) -> None:
 
 
 def _network(index: int, text: str) -> ipaddress.IPv4Network:
-    """https://cloud.google.com/vpc/docs/subnets#ipv4-ranges has the rules; the words are guesses."""
+    """Parse a range. The error texts are guesses.
+
+    https://cloud.google.com/vpc/docs/subnets#ipv4-ranges
+    """
     try:
         range_ = ipaddress.IPv4Network(text)
     except ValueError as error:
@@ -73,7 +79,7 @@ def _ranges(subnet: Doc) -> list[str]:
 
 
 def _field(index: int) -> str:
-    """Of the range of that number of a subnetwork: its own, then the secondary ones."""
+    """Return the field of a range by its index: 0 is the primary range, the others are secondary."""
     return f"resource.secondaryIpRanges[{index - 1}].ipCidrRange" if index else "resource.ipCidrRange"
 
 
@@ -90,7 +96,7 @@ def _overlap(index: int, text: str, taken_by: str) -> Refused:
 
 
 def check_kept(cloud: Cloud, full: str, old: Doc, new: Doc) -> None:
-    """Pods keep their addresses: a range that a cluster takes them from does not go away. The words are a guess."""
+    """Refuse to remove a secondary range that a cluster takes Pod addresses from. The error text is a guess."""
     stay = {(one["rangeName"], one["ipCidrRange"]) for one in new.get("secondaryIpRanges") or ()}
     for one in old.get("secondaryIpRanges") or ():
         name = one["rangeName"]

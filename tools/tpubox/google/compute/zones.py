@@ -1,7 +1,7 @@
 """Compute Engine: regions with their quotas, zones, and the instance groups of node pools.
 
-A pool has one group in each of its zones, read from the pool: what Terraform counts nodes by. A group is stable while
-all of its machines run; one that was preempted or lost is made again.
+A pool has one group in each of its zones, derived from the pool; Terraform counts nodes by it. A group is stable while
+all of its machines run; preempted or lost machines are recreated.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from tpubox.google.wire.cloud import Cloud
 from tpubox.google.wire.state import Doc
 
 _ACTIONS = {"TERMINATED": "RECREATING"}
-"""What a manager does with a machine by its status. That it waits for one that is STOPPING is a guess."""
+"""Action of a group manager by machine status. Waiting for a STOPPING machine is a guess."""
 
 
 def group(cluster: str, pool: str, mark: str) -> str:
-    """The name of the instance groups of a pool; those of its nodes begin with the same words."""
+    """Return the name of a pool's instance groups; the names of its nodes share the prefix."""
     return f"gke-{cluster}-{pool}-{mark}-grp"
 
 
@@ -92,7 +92,7 @@ def _show_manager(cloud: Cloud, call: Call) -> Doc:
 
 
 def _instance_group(manager: Doc) -> Doc:
-    """What a manager manages."""
+    """Return the instance group of a manager."""
     return {
         "kind": "compute#instanceGroup",
         "name": manager["name"],
@@ -103,7 +103,7 @@ def _instance_group(manager: Doc) -> Doc:
 
 
 def _pool_of(cloud: Cloud, call: Call) -> tuple[str, Doc]:
-    """The pool that has the group of this name."""
+    """Return the pool that owns the named group."""
     group = cloud.state.get("group", call["name"].removesuffix("-grp"))
     full = f"{group['cluster']}/nodePools/{group['pool']}" if group else ""
     pool = cloud.state.get("pool", full) if full.startswith(f"projects/{call['project']}/") else None
@@ -126,7 +126,7 @@ def _instances(cloud: Cloud, call: Call) -> Doc:
 
 
 def _statuses(cloud: Cloud, full: str, pool: Doc, zone: str) -> dict[str, str]:
-    """What the machines of a pool in a zone do."""
+    """Return the statuses of a pool's machines in a zone."""
     down = cloud.hooks.not_running(full) if pool["_nodes"] else {}
     return {node: down.get(node, "RUNNING") for node, where in pool["_nodes"].items() if where == zone}
 

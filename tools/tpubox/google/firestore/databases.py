@@ -1,4 +1,4 @@
-"""Firestore: databases, as Terraform makes them. What is in one is served by Google's own emulator, not by this."""
+"""Firestore: databases, as Terraform manages them. Google's own emulator serves their contents."""
 
 from __future__ import annotations
 
@@ -14,10 +14,16 @@ from tpubox.google.wire.state import Doc
 DATABASE = "projects/{project}/databases/{database}"
 MESSAGE = "GoogleFirestoreAdminV1Database"
 MULTI_REGIONS = ("eur3", "nam5", "nam7")
-"""https://cloud.google.com/firestore/docs/locations"""
+"""Multi-region locations.
+
+https://cloud.google.com/firestore/docs/locations
+"""
 _FIXED = ("databaseEdition", "locationId", "realtimeUpdatesMode")
-"""Two are immutable, says the discovery document; for another location the Terraform provider makes a database anew. A
-type can be changed as long as the database is empty."""
+"""Fields that cannot be changed in place.
+
+Two are immutable according to the discovery document; for another location the Terraform provider recreates the
+database. The type of an empty database can be changed.
+"""
 _OUTPUT = (
     *("createTime", "deleteTime", "earliestVersionTime", "etag", "freeTier", "keyPrefix", "name", "previousId"),
     *("sourceInfo", "uid", "updateTime", "versionRetentionPeriod"),
@@ -109,7 +115,7 @@ def _message(database: Doc) -> Doc:
 
 
 def _check_etag(asked: str | None, database: Doc) -> None:
-    """The documents have FAILED_PRECONDITION for deletions; that changes are refused alike is a guess."""
+    """Refuse a stale etag. FAILED_PRECONDITION is documented for deletions; using it for changes is a guess."""
     etags.check(asked, database, code=400, status="FAILED_PRECONDITION")
 
 

@@ -1,4 +1,4 @@
-"""Fields of clusters whose values GKE holds to a form: labels, zones, addresses, the identity pool, maintenance."""
+"""Cluster fields whose form GKE checks: labels, zones, addresses, the identity pool, maintenance."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FREQUENCY = re.compile(r"(RRULE:)?(.*;)?FREQ=(DAILY|WEEKLY|MONTHLY|YEARLY)(;.*)
 
 
 def check(cluster: Doc) -> None:
-    """Of a cluster that is made or changed, with all of its fields."""
+    """Refuse invalid fields of a complete cluster document, on creation and on change."""
     check_resource_labels(cluster.get("resourceLabels") or {}, "cluster.resource_labels")
     check_max_pods(cluster.get("defaultMaxPodsConstraint") or {}, "cluster.default_max_pods_constraint")
     _check_locations(cluster)
@@ -31,7 +31,7 @@ def check(cluster: Doc) -> None:
 
 
 def check_zones(zones: Sequence[str], region: str) -> None:
-    """Of a cluster, and of its pools."""
+    """Refuse unknown zones and zones outside the region, for a cluster or its pools."""
     for zone in zones:
         if zone not in known_zones():
             raise GUESS.invalid(f'Location "{zone}" does not exist.')
@@ -47,7 +47,11 @@ def _check_locations(cluster: Doc) -> None:
 
 
 def _check_identity_pool(cluster: Doc) -> None:
-    """Google names the pools of projects within a domain (example.com:name) and of numbers in ways not known here."""
+    """Refuse a foreign identity pool.
+
+    Pool names of projects within a domain (example.com:name) and of numeric projects are unknown, so they are not
+    checked.
+    """
     pool, project = (cluster.get("workloadIdentityConfig") or {}).get("workloadPool", ""), cluster["_project"]
     if not pool or ":" in project or project.isdecimal():
         return
@@ -56,7 +60,10 @@ def _check_identity_pool(cluster: Doc) -> None:
 
 
 def _check_master_range(block: str) -> None:
-    """https://cloud.google.com/kubernetes-engine/docs/how-to/legacy/network-isolation"""
+    """Refuse a control plane range that is malformed or not a /28.
+
+    https://cloud.google.com/kubernetes-engine/docs/how-to/legacy/network-isolation
+    """
     if not block:
         return
     try:
@@ -79,7 +86,10 @@ def _check_networks(blocks: Sequence[Doc]) -> None:
 
 
 def _check_maintenance(window: Doc) -> None:
-    """https://cloud.google.com/kubernetes-engine/docs/reference/rest/v1/projects.locations.clusters#MaintenanceWindow"""
+    """Refuse an invalid maintenance window.
+
+    https://cloud.google.com/kubernetes-engine/docs/reference/rest/v1/projects.locations.clusters#MaintenanceWindow
+    """
     daily, recurring = window.get("dailyMaintenanceWindow"), window.get("recurringWindow")
     if daily and recurring:
         raise GUESS.invalid("A maintenance window is daily or recurring, not both.")
@@ -97,7 +107,7 @@ def _check_maintenance(window: Doc) -> None:
 
 
 def _check_span(span: Doc, what: str) -> None:
-    """One that ends with the support of a version has no end time."""
+    """Refuse an invalid time span. A span that lasts until a version's end of support has no end time."""
     end = span.get("endTime")
     if _moment(span.get("startTime", ""), what) >= (_moment(end, what) if end else float("inf")):
         raise GUESS.invalid(f"Invalid {what}: end_time must be after start_time.")

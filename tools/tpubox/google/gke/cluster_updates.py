@@ -1,4 +1,4 @@
-"""GKE: changes of clusters that are there. A change that is not known is refused, never swallowed."""
+"""GKE: changes of existing clusters. An unknown change is refused, not ignored."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PLACES = {
     "desiredIntraNodeVisibilityConfig.enabled": "networkConfig.enableIntraNodeVisibility",
     "desiredMasterVersion": "currentMasterVersion",
 }
-"""Where a change goes that does not have its field's own name."""
+"""Fields that a change writes under another name."""
 _PLAIN = (
     *("AddonsConfig", "AuthenticatorGroupsConfig", "BinaryAuthorization", "ClusterAutoscaling"),
     *("ControlPlaneEndpointsConfig", "CostManagementConfig", "DatabaseEncryption", "Locations", "LoggingConfig"),
@@ -38,7 +38,7 @@ _TOGETHER = (
         )
     ),
 )
-"""What gcloud sends in one request, and what may be about one thing: whether Google takes all of these is not known."""
+"""Fields allowed in one request: gcloud sends some together, others are related. Google may accept fewer."""
 
 
 @api.on("PUT", CLUSTER, body="UpdateClusterRequest")
@@ -74,8 +74,11 @@ def _only_pool(cloud: Cloud, full: str) -> str:
 
 
 def _check_alone(fields: Set[str]) -> None:
-    """https://cloud.google.com/kubernetes-engine/docs/reference/rest/v1/ClusterUpdate: exactly one update can be
-    applied with each request, so at most one field can be provided. The words are a guess."""
+    """Refuse several updates in one request. The error text is a guess.
+
+    Exactly one update can be applied with each request, so at most one field can be provided:
+    https://cloud.google.com/kubernetes-engine/docs/reference/rest/v1/ClusterUpdate
+    """
     if len(fields) > 1 and not any(fields <= group for group in _TOGETHER):
         raise GUESS.invalid(f"Exactly one update can be applied with each request: {', '.join(sorted(fields))}.")
 
@@ -91,7 +94,7 @@ def _place(field: str, value: object) -> tuple[str, object]:
 
 
 def _with(doc: Doc, path: str, value: object) -> Doc:
-    """The document with one field replaced. Endpoints that GKE made stay as they are."""
+    """Return the document with one field replaced. Endpoints that GKE created are kept."""
     head, _, rest = path.partition(".")
     if rest:
         return {**doc, head: _with(doc.get(head, {}), rest, value)}

@@ -1,4 +1,4 @@
-"""GKE: clusters. What is posted is kept and given back, with what GKE adds: endpoints, versions, a default pool."""
+"""GKE: clusters. A posted document is stored and returned with GKE's additions: endpoints, versions, a default pool."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _create(cloud: Cloud, call: Call) -> Started:
 
 
 def _pools(body: Doc) -> list[Doc]:
-    """The pools that the cluster begins with. To Google, zero and an empty list are fields that are not there."""
+    """Return the initial pools. GKE treats zero and an empty list as absent fields."""
     count: int = body.get("initialNodeCount") or 0
     pools: list[Doc] = body.get("nodePools") or []
     if not pools:
@@ -117,12 +117,12 @@ def _made(cloud: Cloud, call: Call, full: str, body: Doc) -> Doc:
 
 
 def _zones(body: Doc, zones: Sequence[str]) -> list[str]:
-    """The zones of a regional cluster. AI zones are taken only where they are named."""
+    """Return the zones of a regional cluster. AI zones are used only when named."""
     return body.get("locations") or [zone for zone in zones if not is_ai_zone(zone)][:3]
 
 
 def _network(cloud: Cloud, project: str, region: str, body: Doc) -> tuple[str, str]:
-    """The full names of network and subnet, which must be there and have the ranges that the cluster names."""
+    """Return the full names of network and subnet, which must exist and have the ranges that the cluster names."""
     network = network_name(body.get("network") or "default", project)
     subnet = subnet_name(body.get("subnetwork") or network.rpartition("/")[2], project, region)
     if not usable(cloud, "network", network):

@@ -1,4 +1,4 @@
-"""GKE: what clusters and node pools have in common: paths, operations, and how many of these may run at once."""
+"""GKE: common parts of clusters and node pools: paths, operations, and the limit of concurrent operations."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ CLUSTER = LOCATION + "/clusters/{cluster}"
 POOL = CLUSTER + "/nodePools/{pool}"
 
 _TYPES = {"UPDATE_NODE_POOL": "UPGRADE_NODES"}
-"""As the API calls them; which of its types a change of a pool has is a guess."""
+"""Operation types as the API names them. The type of a pool change is a guess."""
 _DOING = {"CREATE_NODE_POOL": "creating a node pool for", "DELETE_NODE_POOL": "deleting a node pool for"}
-"""What refusals call them; all others are `upgrading`, which is known of changes of a version, and else a guess."""
+"""Operations as error messages name them. `upgrading` is known for version changes and a guess for all others."""
 
 
 def operation(doc: Doc) -> Doc:
-    """An operation as GKE writes it. Clients read a failure from statusMessage alone, so it is always there."""
+    """Return an operation as GKE writes it. Clients read failures from statusMessage alone, so it is always present."""
     root = "https://container.googleapis.com/v1"
     body = {
         "name": doc["id"],
@@ -81,7 +81,7 @@ def find_cluster(cloud: Cloud, call: Call) -> tuple[str, Doc]:
 
 
 def find_cluster_of_pools(cloud: Cloud, call: Call) -> tuple[str, Doc]:
-    """The cluster whose pools are asked for or changed by themselves: nobody but Google does that with Autopilot."""
+    """Return the cluster for a request on its pools, which Autopilot refuses."""
     name, doc = find_cluster(cloud, call)
     if (doc.get("autopilot") or {}).get("enabled"):
         raise GKE_AUTOPILOT.invalid("Autopilot node pools cannot be accessed or modified.")
@@ -96,9 +96,9 @@ def find_pool(cloud: Cloud, name: str) -> Doc:
 
 
 def admit(cloud: Cloud, cluster: str, target: str) -> None:
-    """Refuses a change while another is under way that it does not go with.
+    """Refuse a change that conflicts with a running one.
 
-    A change of the cluster goes with no other; changes of different pools go together, up to a number.
+    A change of the cluster conflicts with every other; changes of different pools may run together, up to a limit.
     """
     running, name = cloud.running(cluster), cluster.rpartition("/")[2]
     for doc in running:
@@ -129,7 +129,7 @@ def _operations(cloud: Cloud, call: Call) -> Doc:
 
 
 def _is_in(name: str, call: Call) -> bool:
-    """`-` is every location."""
+    """Return True if the location matches; `-` matches every location."""
     return name == scope(call) or (call["location"] == "-" and name.startswith(f"projects/{call['project']}/"))
 
 

@@ -1,4 +1,4 @@
-"""What GKE fills into clusters and node pools, as recorded conversations with it show."""
+"""Values that GKE fills into clusters and node pools, as recorded conversations show."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ SCOPES = [
         "trace.append",
     )
 ]
-"""OAuth scopes of nodes for which none are given: they read buckets and do not write to them."""
+"""Default OAuth scopes of nodes: they can read buckets but not write to them."""
 _MANAGED = {"autoRepair": True, "autoUpgrade": True}
 _PODS, _SERVICES = "10.112.0.0/14", "34.118.224.0/20"
-"""Ranges that GKE chooses for a cluster that names none; which it takes depends on what is free."""
+"""Ranges of a cluster that names none. GKE's choice depends on which are free."""
 _READ_ONLY_PORT = {"insecureKubeletReadonlyPortEnabled": False}
 _MODELS = {"spot": "spot", "flex-start": "flex-start", "reservation": "reservation-bound"}
 _CLUSTER: Doc = {
@@ -93,7 +93,7 @@ _CLUSTER: Doc = {
 
 
 def cluster(cloud: Cloud, project: str, body: Doc, network: str, subnet: str) -> Doc:
-    """Return a cluster's document with what follows from defaults, and from the subnetwork's ranges."""
+    """Return a cluster's document with its defaults, and with the values derived from the subnetwork's ranges."""
     found = merged(_CLUSTER, body)
     if not (body.get("releaseChannel") or {}).get("channel"):
         found["releaseChannel"] = _CLUSTER["releaseChannel"]
@@ -119,7 +119,7 @@ def cluster(cloud: Cloud, project: str, body: Doc, network: str, subnet: str) ->
                 "servicesIpv4Cidr": services,
                 "servicesIpv4CidrBlock": services,
             },
-            # These are short here, and whole below networkConfig.
+            # Short names here, full names below networkConfig.
             "network": network.rpartition("/")[2],
             "subnetwork": subnet.rpartition("/")[2],
             "maintenancePolicy": {"resourceVersion": f"{zlib.crc32(number.encode()):08x}"},
@@ -128,9 +128,9 @@ def cluster(cloud: Cloud, project: str, body: Doc, network: str, subnet: str) ->
 
 
 def pool(cluster_doc: Doc, body: Doc, capacity: str) -> Doc:
-    """Return what a pool has where its request says nothing."""
+    """Return the defaults of a pool."""
     sent = body.get("config") or {}
-    # What GKE takes where a zone has no e2 (us-central2-b) is a guess.
+    # GKE's choice in a zone without e2 (us-central2-b) is a guess.
     small = "n2-standard-2" if offers(cluster_doc["locations"][0], "e2-medium") is False else "e2-medium"
     pods = pod_ranges.max_pods(cluster_doc, body)
     policy = cluster_doc["ipAllocationPolicy"]
@@ -167,7 +167,7 @@ def pool(cluster_doc: Doc, body: Doc, capacity: str) -> Doc:
 
 
 def _made_range(body: Doc) -> str:
-    """The name of a range that GKE makes for a pool where the cluster names none."""
+    """Return the name of the range that GKE creates for a pool if the cluster names none."""
     name = str(body.get("name", ""))
     return f"{name}-pods-{zlib.crc32(name.encode()):08x}"
 

@@ -12,6 +12,6 @@ def place(full: str) -> str:
 
 
 def numbered(full: str) -> str:
-    """Return a name with the number of the project, as links of operations have it."""
+    """Return a name with the project number, as links of operations contain it."""
     _, project, rest = place(full).split("/", 2)
     return f"projects/{number_of(project)}/{rest}"

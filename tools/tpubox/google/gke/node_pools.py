@@ -1,4 +1,4 @@
-"""GKE: node pools. A pool is PROVISIONING until its operation ends, and its nodes are in Kubernetes by then."""
+"""GKE: node pools. A pool is PROVISIONING until its operation ends; its nodes are in Kubernetes by then."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from tpubox.google.wire.sources import GKE_EXISTS, GKE_STOCKOUT, GUESS
 from tpubox.google.wire.state import Doc
 
 HEAL_SECONDS = 60.0
-"""How long until GKE looks again whether a pool that found no chips can have them now."""
+"""Interval at which GKE retries a pool that found no chips."""
 _FILLED = ("machineType", "diskSizeGb", "diskType", "imageType", "serviceAccount")
 _HEADS = {"GCE_QUOTA_EXCEEDED": "Insufficient quota to satisfy the request"}
-"""What a pool without machines says first; else that it was Compute Engine."""
+"""Start of the error of a pool without machines, by reason; by default it names Compute Engine."""
 
 
 @api.on("GET", CLUSTER + "/nodePools")
@@ -54,7 +54,7 @@ def _create(cloud: Cloud, call: Call) -> Started:
 
 
 def add(cloud: Cloud, cluster_name: str, cluster: Doc, body: Doc) -> str:
-    """Puts a pool that may be made into the state, PROVISIONING."""
+    """Check a pool and store it as PROVISIONING; return its full name."""
     pool_fields.check_name(body.get("name", ""))
     pool = _complete(cluster, body)
     pod_ranges.check_named(cloud, cluster, body)
@@ -80,20 +80,20 @@ def add(cloud: Cloud, cluster_name: str, cluster: Doc, body: Doc) -> str:
         "_topology": wish.slice.topology if wish.slice else None,
     }
     cloud.state.put("pool", full, made)
-    # Logs of its pods say which cluster they were in, long after the pool is gone.
+    # Logs of its Pods need their cluster long after the pool is deleted.
     cloud.state.put("group", group.removesuffix("-grp"), {"cluster": cluster_name, "pool": pool["name"]})
     return full
 
 
 def _complete(cluster: Doc, body: Doc) -> Doc:
-    """With what GKE fills in: to it, zero and nothing are a field that is not there."""
+    """Return the pool with GKE's defaults. GKE treats zero and empty values as absent fields."""
     config = {key: value for key, value in (body.get("config") or {}).items() if value or key not in _FILLED}
     own = {key: value for key, value in body.items() if value or key != "locations"}
     version = gke_versions.for_nodes(cluster, body.get("version", ""))
     defaults = gke_defaults.pool(cluster, body, pool_checks.capacity_of(config))
     made = merged(defaults, {**own, "config": config})
     if body.get("management") is not None:
-        # To GKE, a part that is not there is one that is off.
+        # GKE treats an absent part as disabled.
         made["management"] = {"autoRepair": False, "autoUpgrade": False, **body["management"]}
     made["config"]["bootDisk"] = gke_defaults.boot_disk(made["config"])
     return {**made, "version": version}
@@ -116,7 +116,7 @@ def _came(cloud: Cloud, operation: Doc) -> After | None:
 
 
 def bring_up(cloud: Cloud, operation: Doc, full: str) -> After | None:
-    """Gives a pool its nodes, or leaves it in ERROR; what it returns tells Kubernetes of them."""
+    """Give a pool its nodes, or leave it in ERROR; the returned function reports them to Kubernetes."""
     pool = find_pool(cloud, full)
     cluster_name = full.partition("/nodePools/")[0]
     cluster = cloud.state.get("cluster", cluster_name)
@@ -139,7 +139,7 @@ def bring_up(cloud: Cloud, operation: Doc, full: str) -> After | None:
 
 
 def _nodes(pool: Doc) -> dict[str, str]:
-    """With their zones, as many in each: those that are there and need not leave, and new ones."""
+    """Return the nodes with their zones, the same number in each: existing ones that need not leave, and new ones."""
     stay = {name: zone for name, zone in pool["_nodes"].items() if name not in pool.get("_leaving", ())}
     names = (f"{pool['_group'].removesuffix('-grp')}-{number:04x}" for number in itertools.count())
     new = (name for name in names if name not in stay)
@@ -182,7 +182,7 @@ def _stay_down(cloud: Cloud, operation: Doc, full: str, pool: Doc, refused: Refu
 
 
 def _for(seconds: float) -> str:
-    """A time as Go writes it."""
+    """Format a duration as Go does."""
     minutes, rest = divmod(round(seconds, 3), 60)
     return f"{minutes:g}m{rest:g}s" if minutes else f"{rest:g}s"
 
@@ -211,6 +211,6 @@ def _went(cloud: Cloud, operation: Doc) -> After | None:
 
 
 def remove(cloud: Cloud, full: str) -> None:
-    """Takes a pool away: first its nodes from Kubernetes, then itself."""
+    """Delete a pool: first its nodes from Kubernetes, then the pool."""
     cloud.hooks.on_pool_deleted(described(cloud, full))
     cloud.state.delete("pool", full)

@@ -1,4 +1,4 @@
-"""Addresses of pods: GKE cuts a block for every node out of a range of the subnet, and the range has an end."""
+"""Pod addresses: GKE takes a block for each node from a range of the subnet, which can be exhausted."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def max_pods(cluster: Doc, pool: Doc) -> int:
 
 
 def pods_range(cloud: Cloud, cluster: Doc) -> Doc | None:
-    """The secondary range that the cluster takes addresses of pods from."""
+    """Return the secondary range that provides the cluster's Pod addresses."""
     subnet = cloud.state.get("subnetwork", cluster["networkConfig"]["subnetwork"])
     wanted = cluster.get("ipAllocationPolicy", {}).get("clusterSecondaryRangeName")
     ranges: list[Doc] = (subnet or {}).get("secondaryIpRanges", [])
@@ -27,7 +27,7 @@ def pods_range(cloud: Cloud, cluster: Doc) -> Doc | None:
 
 
 def check_named(cloud: Cloud, cluster: Doc, pool: Doc) -> None:
-    """A range of its own that a pool names must be there, unless GKE is to make it."""
+    """Refuse a pool that names a missing range, unless GKE is to create it."""
     config = pool.get("networkConfig") or {}
     name = config.get("podRange", "")
     if not name or config.get("createPodRange"):
@@ -39,7 +39,7 @@ def check_named(cloud: Cloud, cluster: Doc, pool: Doc) -> None:
 
 
 def check(cloud: Cloud, cluster_name: str, cluster: Doc) -> None:
-    """Refuses when the nodes of all pools together need more addresses than there are."""
+    """Refuse if the nodes of all pools need more addresses than the range has."""
     found = pods_range(cloud, cluster)
     if found is None:
         return
@@ -58,5 +58,5 @@ def check(cloud: Cloud, cluster_name: str, cluster: Doc) -> None:
 
 
 def _block(pods: int) -> int:
-    """Twice the pods, so that addresses are not used again at once, rounded up to a power of two."""
+    """Return twice the number of Pods, to delay the reuse of addresses, rounded up to a power of two."""
     return int(1 << (2 * pods - 1).bit_length())

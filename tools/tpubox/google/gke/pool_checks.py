@@ -1,7 +1,7 @@
-"""Which node pools GKE takes: machine type, topology, number of nodes, zone and capacity, held against the catalogue.
+"""Checks of node pools against the catalogue: machine type, topology, number of nodes, zone and capacity.
 
-A pool of TPU machines is a slice of several hosts, made as one, or any number of slices of one host each. What is
-refused here is refused by GKE when the pool is asked for, before anything is made.
+A pool of TPU machines is one slice of several hosts, created as a whole, or any number of single-host slices. GKE
+refuses these pools at the request, before it creates anything.
 """
 
 from __future__ import annotations
@@ -24,19 +24,27 @@ _TPU = re.compile(r"(ct[0-9]|tpu)[a-z0-9]*-.*")
 _RESERVATION = re.compile(
     r"(projects/[^/]+/reservations/)?[^/]+(/reservationBlocks/[^/]+(/reservationSubBlocks/[^/]+)?)?"
 )
-"""As https://github.com/AI-Hypercomputer/xpk names blocks of reservations (src/xpk/core/reservation.py)."""
+"""Form of reservation names.
+
+Blocks are named as in https://github.com/AI-Hypercomputer/xpk (src/xpk/core/reservation.py).
+"""
 _SHUTDOWN_SECONDS = (0, 30, 120)
-"""https://cloud.google.com/kubernetes-engine/docs/reference/rest/v1/NodeKubeletConfig: valid for Spot VMs alone."""
+"""Grace periods that GKE accepts, for Spot VMs only.
+
+https://cloud.google.com/kubernetes-engine/docs/reference/rest/v1/NodeKubeletConfig
+"""
 _HYPERDISK_ONLY = ("v6e", "tpu7x")
 _HYPERDISK_FAMILIES = ("c4", "c4a", "c4d", "n4", "n4a", "n4d")
 _QUEUED = ("v6e", "tpu7x")
-"""Generations that Google serves by queued provisioning since February 2026:
-https://github.com/GoogleCloudPlatform/cluster-toolkit/pull/5218. It refused all before; no source has others."""
+"""Generations that Google serves by queued provisioning since February 2026.
+
+https://github.com/GoogleCloudPlatform/cluster-toolkit/pull/5218. Before, it refused all; no source names others.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class PoolRequest:
-    """What a pool asks for."""
+    """The slice, nodes and chips that a pool requests."""
 
     slice: Slice | None
     nodes: int  # in each zone, now
@@ -48,7 +56,7 @@ class PoolRequest:
 
 
 def check(cloud: Cloud, cluster: Doc, pool: Doc) -> PoolRequest:
-    """What the pool is, if GKE would take it."""
+    """Return the request of a pool, or refuse a pool that GKE would refuse."""
     config = pool["config"]
     zones: list[str] = pool["locations"]
     machine_type = config["machineType"]
@@ -124,7 +132,7 @@ def _check_capacity(pool: Doc) -> str:
 
 
 def _slice(cloud: Cloud, cluster: Doc, pool: Doc) -> Slice | None:
-    """The slice that the pool describes; None for nodes without TPUs."""
+    """Return the slice that the pool describes; None for nodes without TPUs."""
     machine_type = pool["config"]["machineType"]
     policy = pool.get("placementPolicy", {})
     offered = [shape for shape in slices() if shape.machine_type == machine_type]
@@ -159,9 +167,10 @@ def _slice(cloud: Cloud, cluster: Doc, pool: Doc) -> Slice | None:
 
 
 def _check_cpu_machines(machine_type: str, zones: list[str]) -> None:
-    """In the words that https://github.com/keras-team/kinetic/issues/305 got for e2-standard-4 in us-central2-b.
+    """Refuse a CPU machine type that the zone does not offer.
 
-    That AI zones have no CPU machines at all is stricter than Google's page, which says that they are limited there.
+    The error text is that of https://github.com/keras-team/kinetic/issues/305 for e2-standard-4 in us-central2-b.
+    Refusing all CPU machines in AI zones is stricter than Google's page, which calls them limited there.
     """
     for zone in zones:
         known = machine_types.exists(machine_type) and offers(zone, machine_type) is not False
@@ -170,13 +179,16 @@ def _check_cpu_machines(machine_type: str, zones: list[str]) -> None:
 
 
 def _check_cpu_disk(machine_type: str, disk: str) -> None:
-    """The newest families boot from Hyperdisk alone: https://github.com/nextflow-io/nextflow/issues/6614."""
+    """Refuse persistent disks for the newest families, which boot from Hyperdisk only.
+
+    https://github.com/nextflow-io/nextflow/issues/6614
+    """
     if machine_type.partition("-")[0] in _HYPERDISK_FAMILIES and not disk.startswith("hyperdisk-"):
         raise GKE_DISK.invalid(f"[{disk}, {machine_type}] features are not compatible for creating instance.")
 
 
 def _check_no_gpu(config: Doc) -> None:
-    """TPUs come with their machines, and nothing else can be added to these."""
+    """Refuse GPUs: TPUs are part of their machines, which accept no other accelerators."""
     for one in config.get("accelerators") or ():
         if str(one.get("acceleratorType", "")).startswith("nvidia"):
             raise GUESS.invalid(

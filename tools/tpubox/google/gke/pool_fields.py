@@ -1,4 +1,4 @@
-"""Fields of node pools whose values GKE holds to bounds, whatever the machines: names, images, disks, pods, scaling."""
+"""Pool fields with bounds that are independent of the machines: names, images, disks, Pods, scaling."""
 
 from __future__ import annotations
 
@@ -15,13 +15,19 @@ from tpubox.google.wire.state import Doc
 
 NAME = re.compile(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?")
 IMAGES = ("COS_CONTAINERD", "UBUNTU_CONTAINERD", "WINDOWS_LTSC_CONTAINERD", "WINDOWS_SAC_CONTAINERD")
-"""https://cloud.google.com/kubernetes-engine/docs/concepts/node-images"""
+"""Images of nodes.
+
+https://cloud.google.com/kubernetes-engine/docs/concepts/node-images
+"""
 _DOCKER_IMAGES = ("COS", "UBUNTU", "WINDOWS_LTSC", "WINDOWS_SAC")
 _DISK = re.compile(r"(pd|hyperdisk)-[a-z]+(-[a-z]+)*")
-"""Kinds of disks come with new machines, so only what none is called is refused."""
+"""Form of disk types. New machines bring new types, so only the form is checked."""
 _LEAST_DISK = 10  # GB
 _PODS = (8, 256)
-"""https://cloud.google.com/kubernetes-engine/docs/how-to/flexible-pod-cidr"""
+"""Bounds of the Pods per node.
+
+https://cloud.google.com/kubernetes-engine/docs/how-to/flexible-pod-cidr
+"""
 
 
 def check_name(name: str) -> None:
@@ -46,7 +52,7 @@ def check(cluster: Doc, pool: Doc) -> None:
 
 
 def _check_image(image: str) -> None:
-    """Either case is taken."""
+    """Refuse an unknown image, in either case."""
     if image.upper() in _DOCKER_IMAGES:
         raise GKE_DOCKER.invalid(
             "Creation of node pools using node images based on Docker container runtimes is not supported in GKE "
@@ -76,7 +82,10 @@ def _check_taint(taint: Doc) -> None:
 
 
 def _check_metadata_mode(cluster: Doc, config: Doc) -> None:
-    """https://cloud.google.com/kubernetes-engine/docs/reference/rest/v1/NodeConfig#Mode; the words are a guess."""
+    """Refuse GKE_METADATA without Workload Identity. The error text is a guess.
+
+    https://cloud.google.com/kubernetes-engine/docs/reference/rest/v1/NodeConfig#Mode
+    """
     mode = (config.get("workloadMetadataConfig") or {}).get("mode")
     if mode == "GKE_METADATA" and not (cluster.get("workloadIdentityConfig") or {}).get("workloadPool"):
         raise GUESS.invalid(
@@ -85,7 +94,7 @@ def _check_metadata_mode(cluster: Doc, config: Doc) -> None:
 
 
 def check_max_pods(constraint: Doc, where: str) -> None:
-    """Of a pool, and what its pools have unless they say otherwise of a cluster."""
+    """Refuse an invalid Pod limit of a pool, or a cluster's default for its pools."""
     least, most = _PODS
     pods = int(constraint.get("maxPodsPerNode") or least)
     if not least <= pods <= most:

@@ -1,4 +1,4 @@
-"""A node pool as Kubernetes sees it: the names of its nodes, and the labels and taints that GKE gives them."""
+"""A node pool as Kubernetes sees it: the names of its nodes, and the labels and taints that GKE sets on them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _reservation(config: Doc) -> str:
 
 
 def _block_labels(config: Doc) -> dict[str, str]:
-    """Labels of cloud.google.com of nodes in a block of a reservation."""
+    """Return the cloud.google.com labels of nodes in a block of a reservation."""
     _, _, part = str(config.get("reservationAffinity", {}).get("values", [""])[0]).partition(BLOCKS)
     block, _, sub_block = part.partition(SUB_BLOCKS)
     said = {"reservation-blocks": block, "reservation-subblocks": sub_block}
@@ -65,8 +65,10 @@ def _labels(doc: Doc, shape: Slice | None) -> dict[str, str]:
 
 
 def _taints(doc: Doc, shape: Slice | None) -> tuple[dict[str, str], ...]:
-    """GKE taints TPU nodes by itself, and those of queued provisioning, as people find it reported
-    (https://github.com/GoogleCloudPlatform/cluster-toolkit, flex-start examples); spot ones not."""
+    """Return the pool's taints and GKE's own, for TPU nodes and for queued provisioning, but not for Spot.
+
+    As users report it: https://github.com/GoogleCloudPlatform/cluster-toolkit, flex-start examples.
+    """
     own = [
         {"key": each["key"], "value": each.get("value", ""), "effect": _EFFECTS.get(each["effect"], each["effect"])}
         for each in doc["config"].get("taints", ())

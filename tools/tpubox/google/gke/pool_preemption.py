@@ -1,8 +1,7 @@
-"""Machines of node pools that were preempted: their chips are anybody's meanwhile, and they return when there are
-enough again.
+"""Preempted machines of node pools: their chips are free for others, and they return when enough are available.
 
-Hosts are the node agent's. Whoever watches it says here that a pool's machines are gone, asks whether they may return,
-and says that they have.
+The node agent owns the hosts. Its watcher reports here that a pool's machines are gone, asks for permission to return
+them, and reports their return.
 """
 
 from __future__ import annotations
@@ -15,12 +14,17 @@ from tpubox.google.wire.refusal import Refused
 from tpubox.google.wire.state import Doc
 
 PREEMPTED = "compute.instances.preempted"
-"""https://cloud.google.com/compute/docs/instances/create-use-spot#detect_preemption"""
+"""Operation type of a preemption.
+
+https://cloud.google.com/compute/docs/instances/create-use-spot#detect_preemption
+"""
 
 
 def gone(cloud: Cloud, full: str, mark: float) -> None:
-    """They were preempted, as the zone's operations say from now on. Safe to repeat: each preemption has a mark of its
-    own, as a pool may have returned and gone again between two looks."""
+    """Record a preemption, which the zone's operations report from now on. Safe to repeat.
+
+    Each preemption has its own mark, because a pool may return and be preempted again between two observations.
+    """
     with cloud.state.transaction():
         pool = cloud.state.get("pool", full)
         if pool is None or pool.get("_preemption") == mark:
@@ -32,7 +36,7 @@ def gone(cloud: Cloud, full: str, mark: float) -> None:
 
 
 def may_return(cloud: Cloud, full: str) -> bool:
-    """Whether there are chips for it; then they are its own, whether or not its hosts are told in time."""
+    """Return True if there are chips for the pool, and claim them for it until its hosts are up."""
     with cloud.state.transaction():
         pool = cloud.state.get("pool", full)
         if pool is None or pool.get("_preempted") != "gone":
@@ -47,7 +51,7 @@ def may_return(cloud: Cloud, full: str) -> bool:
 
 
 def here(cloud: Cloud, full: str) -> None:
-    """Its machines run, also where somebody brought them back who did not ask. Safe to repeat."""
+    """Record that the pool's machines run, even if they were started without `may_return`. Safe to repeat."""
     with cloud.state.transaction():
         pool = cloud.state.get("pool", full)
         if pool is not None and pool.get("_preempted"):

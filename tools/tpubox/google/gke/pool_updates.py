@@ -1,4 +1,4 @@
-"""GKE: changes of node pools that are there. A change that is not known is refused, never swallowed."""
+"""GKE: changes of existing node pools. An unknown change is refused, not ignored."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ def _resize(cloud: Cloud, call: Call) -> Started:
 
 
 def scale(cloud: Cloud, full: str, count: int, gone: Sequence[str] = ()) -> None:
-    """As the cluster autoscaler resizes a pool: no operation is seen. Refused where there is no quota for it. `gone`:
-    the nodes that a smaller pool is to lose.
+    """Resize a pool as the cluster autoscaler does, without a visible operation, within the quota.
 
-    Where there are no chips, the pool is as it was before when the time of the operation is over, and says so in a
-    field of its own: GKE's autoscaler takes back what it asked for, and the pool stays RUNNING.
+    `gone` are the nodes that a smaller pool loses. Without chips, the pool returns to its previous size when the
+    operation's time is over and records the reason in a field of its own: GKE's autoscaler withdraws its request, and
+    the pool stays RUNNING.
     """
     with cloud.state.transaction():
         pool = find_pool(cloud, full)
@@ -130,7 +130,7 @@ def _update_pool(cloud: Cloud, call: Call) -> Started:
 
 
 def _check_not_empty(body: Doc) -> None:
-    """Of a text and of a list, empty is not said."""
+    """Refuse an update without fields; an empty string or list counts as absent."""
     if not any(value not in ("", []) for field, value in body.items() if field not in _NAMING):
         raise GKE_EMPTY_POOL_UPDATE.invalid(
             "At least one of ['node_version', 'image_type', 'updated_node_pool', 'locations', "
@@ -144,8 +144,10 @@ def _check_not_empty(body: Doc) -> None:
 
 @api.on_operation_end("UPDATE_NODE_POOL")
 def _updated(cloud: Cloud, operation: Doc) -> After | None:
-    """Labels and taints of a pool reach the nodes that it has
-    (https://cloud.google.com/kubernetes-engine/docs/how-to/update-existing-nodepools)."""
+    """Apply changed labels and taints to the pool's existing nodes.
+
+    https://cloud.google.com/kubernetes-engine/docs/how-to/update-existing-nodepools
+    """
     full = operation["target"]
     if operation["fail"]:
         cloud.fail(operation)

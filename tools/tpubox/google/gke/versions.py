@@ -1,4 +1,4 @@
-"""GKE's versions: which there are, what a name such as `latest` or `1.34` stands for, and which may follow which."""
+"""GKE versions: the offered ones, aliases such as `latest` or `1.34`, and the permitted upgrades."""
 
 from __future__ import annotations
 
@@ -10,21 +10,23 @@ from tpubox.google.wire.state import Doc
 
 
 def _offered(kubernetes: str) -> tuple[str, ...]:
-    """The version of GKE that is this one of Kubernetes, and those of two minor versions before it to upgrade from.
-    Numbers of builds, and of older patches, are made up."""
+    """Return the GKE version of this Kubernetes version, and those of the two previous minor versions.
+
+    Numbers of builds and of older patches are invented.
+    """
     major, minor, patch = kubernetes.removeprefix("v").split(".")
     older = (f"{major}.{int(minor) - back}.1-gke.3084001" for back in (1, 2))
     return (f"{major}.{minor}.{patch}-gke.1000000", *older)
 
 
 VERSIONS = _offered(binaries.versions()["kubernetes"])
-"""Newest first. The first is what clusters get that ask for none, and what the box's API server is."""
+"""Offered versions, newest first. The first is the default, and the version of the box's API server."""
 
 _FORM = re.compile(r"-?|latest|1\.[0-9]+(\.[0-9]+(-.*)?)?")
 
 
 def for_control_plane(asked: str) -> str:
-    """The version that a cluster gets: `-` is the default one, `1.34` the newest of 1.34."""
+    """Return the version of a new cluster: `-` is the default, `1.34` the newest of 1.34."""
     found = VERSIONS[0] if asked in ("", "-", "latest") else _newest(asked)
     if found is None:
         raise GKE_VERSION.invalid(f'Master version "{asked}" is unsupported.')
@@ -32,7 +34,7 @@ def for_control_plane(asked: str) -> str:
 
 
 def for_upgrade(cluster: Doc, asked: str) -> str:
-    """The version that a control plane may go to from its own: a later patch, or the next minor version.
+    """Return the version that a control plane may upgrade to: a later patch, or the next minor version.
 
     https://cloud.google.com/kubernetes-engine/docs/how-to/upgrading-a-cluster
     """
@@ -50,7 +52,7 @@ def for_upgrade(cluster: Doc, asked: str) -> str:
 
 
 def for_nodes(cluster: Doc, asked: str) -> str:
-    """The version that nodes of the cluster get: `-` is that of its control plane, which none may be above."""
+    """Return the version of the cluster's nodes: `-` is the control plane's, which is also the upper bound."""
     if not _FORM.fullmatch(asked):
         raise GKE_VERSION_FORM.invalid(
             f"Version \"{asked}\" is invalid. It should have the form 1.X, 1.X.Y, 1.X.Y-.*, 'latest'"
@@ -71,7 +73,7 @@ def for_nodes(cluster: Doc, asked: str) -> str:
 
 
 def _newest(asked: str) -> str | None:
-    """Of those that begin with what was asked for: 1.34 and 1.34.1 do, 1.3 does not."""
+    """Return the newest version with the requested prefix: 1.34 and 1.34.1 match, 1.3 does not."""
     return next((one for one in VERSIONS if one == asked or one.startswith((f"{asked}.", f"{asked}-"))), None)
 
 

@@ -1,4 +1,4 @@
-"""What a service account may be called in a path: by its address or by its number, in its project or in `-`."""
+"""Names of service accounts in paths: by email address or by number, in their project or in `-`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tpubox.google.wire.sources import GUESS
 
 
 def resolved(cloud: Cloud, names: Mapping[str, str]) -> dict[str, str]:
-    """The names of a path with the address of the account, and with its project where that was left to it."""
+    """Return the names of a path with the account's address, and with its project in place of `-`."""
     account, project = names.get("account", ""), names.get("project", "")
     if re.fullmatch(r"\d+", account):
         prefix = "" if project == "-" else f"projects/{cloud.project(project)}/"

@@ -1,6 +1,7 @@
-"""What Google's services do as an account of the project: builds as theirs, nodes of GKE as theirs.
+"""Actions of Google's services as an account of the project, such as builds and GKE nodes.
 
-They need the permissions that programs need, grants reach them as late, and what they did is in the record of calls.
+They need the same permissions as programs, grants reach them with the same delay, and their actions are in the record
+of calls.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from tpubox.google.wire.cloud import Cloud
 
 
 def may(cloud: Cloud, agent: str, email: str, permission: str, scopes: Sequence[str], facts: Facts) -> bool:
-    """`agent`: the service, as the record calls it. `email`: of the account that it acts as."""
+    """Return True if `email` has the permission, and record the call by `agent`, the name of the service."""
     member = f"serviceAccount:{email}"
     given = permissions.may(cloud, member, permission, scopes, facts)
     cloud.state.note(

@@ -1,10 +1,10 @@
-"""Conditions of IAM bindings, in the forms of the Common Expression Language that environments write.
+"""Conditions of IAM bindings, in the forms of the Common Expression Language that environments use.
 
     resource.name == "…"   resource.name.startsWith("…")   resource.type == "…"
     api.getAttribute('iam.googleapis.com/modifiedGrantsByRole', []).hasOnly(['roles/…', …])
     true   false
 
-joined by && or by ||. Google refuses a condition that it cannot parse when the policy is set; so does this.
+joined by && or by ||. A condition that cannot be parsed is refused when the policy is set, as by Google.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a condition can ask about a request."""
+    """Properties of a request that a condition can test."""
 
-    resource: str  # the full name, as conditions write it: projects/_/buckets/B/objects/O
+    resource: str  # full name as in conditions: projects/_/buckets/B/objects/O
     kind: str = ""  # storage.googleapis.com/Object
-    granted: tuple[str, ...] = ()  # the roles whose grants a change of a policy touches
+    granted: tuple[str, ...] = ()  # roles whose grants a policy change touches
 
 
 _TEXT = r"""(?:"([^"]*)"|'([^']*)')"""

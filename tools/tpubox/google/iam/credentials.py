@@ -1,4 +1,4 @@
-"""IAM credentials: tokens of service accounts. Whoever shows one is that account, until it expires."""
+"""IAM credentials: tokens of service accounts. A token authenticates as its account until it expires."""
 
 from __future__ import annotations
 
@@ -42,6 +42,6 @@ def mint(cloud: Cloud, email: str, expires: float) -> str:
 
 
 def principal_of(cloud: Cloud, token: str) -> str | None:
-    """The account that a token stands for; None where it is nobody's, or too old."""
+    """Return the account of a token; None if the token is unknown or expired."""
     known = cloud.state.get("token", token)
     return str(known["principal"]) if known and known["expires"] > cloud.clock.now() else None

@@ -1,4 +1,4 @@
-"""IAM: roles of a project's own, with the permissions that somebody listed.
+"""IAM: custom roles of a project, with explicit permissions.
 
 https://cloud.google.com/iam/docs/reference/rest/v1/projects.roles
 """
@@ -43,7 +43,7 @@ def _create(cloud: Cloud, call: Call) -> Doc:
 
 @api.on("GET", ROLES)
 def _listed(cloud: Cloud, call: Call) -> Doc:
-    """Without their permissions, unless they are asked for."""
+    """Return the roles, without their permissions unless the full view is requested."""
     full = call.query.get("view") == "FULL"
     every = call.flag("showDeleted")
     found = cloud.state.all("role", f"projects/{call['project']}/").values()
@@ -71,7 +71,7 @@ def _patch(cloud: Cloud, call: Call) -> Doc:
 
 @api.on("DELETE", ROLE)
 def _delete(cloud: Cloud, call: Call) -> Doc:
-    """It can be had back for a week."""
+    """Mark the role as deleted; Google keeps it restorable for a week."""
     role = _find(cloud, call)
     if role.get("deleted"):
         raise GUESS.not_ready(f"You can't delete role_id ({call['role']}) because it is already deleted.")
@@ -87,7 +87,7 @@ def _undelete(cloud: Cloud, call: Call) -> Doc:
 
 @api.on("POST", "permissions:queryTestablePermissions", body="QueryTestablePermissionsRequest")
 def _testable(cloud: Cloud, call: Call) -> Doc:
-    """gcloud asks in order to warn of permissions that are being tested; here are none."""
+    """Return no permissions. gcloud asks in order to warn of permissions in testing stage, and there are none."""
     return {}
 
 

@@ -1,7 +1,6 @@
-"""testIamPermissions: which of the permissions that are asked about the caller has. Anybody may ask; on a thing that is
-not there nobody has any.
+"""testIamPermissions: the subset of the requested permissions that the caller has.
 
-https://cloud.google.com/iam/docs/testing-permissions
+Every caller may ask; on a missing resource no caller has any. https://cloud.google.com/iam/docs/testing-permissions
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from tpubox.google.wire.state import Doc
 
 
 def register(api: Api, resource: str, kind: str = "", *, body: str, separator: str = ":") -> None:
-    """For things at this path, which are documents of that kind; projects are none."""
+    """Serve testIamPermissions for resources at this path, stored as documents of `kind`; empty for projects."""
 
     @api.on("POST", f"{resource}{separator}testIamPermissions", body=body)
     def _answer(cloud: Cloud, call: Call) -> Doc:
@@ -32,7 +31,7 @@ def register(api: Api, resource: str, kind: str = "", *, body: str, separator: s
 
 def held(cloud: Cloud, call: Call, asked: Sequence[str], scopes: Sequence[str], facts: Facts) -> list[str]:
     for permission in asked:
-        # The words are a guess; that wildcards are refused is documented.
+        # The error text is a guess; the refusal of wildcards is documented.
         if not known_permissions.is_valid(permission):
             raise TESTED_PERMISSION.invalid(f"Permission {permission} is not valid for this resource.")
     who = call.request.principal
@@ -41,7 +40,7 @@ def held(cloud: Cloud, call: Call, asked: Sequence[str], scopes: Sequence[str], 
 
 
 def _services(cloud: Cloud) -> set[str]:
-    """Whose permissions one can have here: nobody has those of a service that is neither emulated nor in any role."""
+    """Return the services whose permissions exist here: those that are emulated or part of a role."""
     emulated = {api.permissions for api in cloud.apis.values()}
     granted = {pattern.partition(".")[0] for patterns in roles.ROLES.values() for pattern in patterns}
     return {*emulated, *granted, "storage"} - {"", "*"}

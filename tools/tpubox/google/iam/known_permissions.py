@@ -1,7 +1,7 @@
-"""Which permissions exist, where that is known, and which of them can be had of a project.
+"""Existing permissions, as far as they are known, and those that apply to projects.
 
-Those of Cloud Storage are all here; of other services, those of the collections that are named. What belongs to none of
-them is taken as it is. https://cloud.google.com/iam/docs/roles-permissions
+Complete for Cloud Storage; for other services, the listed collections are complete. Any other permission is accepted as
+it is. https://cloud.google.com/iam/docs/roles-permissions
 """
 
 from __future__ import annotations
@@ -39,16 +39,19 @@ _VERBS: dict[str, str] = {
 }
 _WHOLE_SERVICES = ("storage",)
 _ABOVE_PROJECTS = re.compile(r"resourcemanager\.(projects\.(create|list)|(folders|organizations)\..+)")
-"""https://github.com/aquasecurity/cloudsploit/issues/978
-https://cloud.google.com/resource-manager/docs/access-control-proj (both of projects are for what contains one)"""
+"""Permissions that apply only above projects.
+
+https://github.com/aquasecurity/cloudsploit/issues/978
+https://cloud.google.com/resource-manager/docs/access-control-proj (the two of projects apply to their container)
+"""
 _SHAPE = re.compile(r"[a-z]+(\.[a-zA-Z]+){2,}")
 
 
 def is_valid(permission: str) -> bool:
-    """Whether a role or a question of a project can have it."""
+    """Return True if a role or a permission test of a project may contain it."""
     if not _SHAPE.fullmatch(permission) or _ABOVE_PROJECTS.fullmatch(permission):
         return False
-    # Node pools have no permissions of their own: what changes one changes its cluster.
+    # Node pools have no permissions of their own: changing one changes its cluster.
     if permission.startswith("container.nodePools."):
         return False
     collection, _, verb = permission.rpartition(".")

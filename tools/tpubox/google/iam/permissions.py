@@ -1,8 +1,8 @@
-"""Who may do what: the permission that a request needs, and whether a policy gives it to the one who asks.
+"""Authorization: the permission that a request needs, and whether a policy grants it to the caller.
 
-The owner of the emulator may do everything, and is whoever shows the emulator's own token. A service account may do
-what roles allow that were granted to it on the thing itself, on what contains it, or on the project, once the grant
-has had its time to arrive. https://cloud.google.com/iam/docs/access-change-propagation
+The owner of the emulator, identified by the emulator's own token, may do everything. A service account may do what its
+roles allow on the resource itself, on its container, or on the project, once the grant has propagated.
+https://cloud.google.com/iam/docs/access-change-propagation
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tpubox.google.wire.sources import GKE_ACCOUNT, GUESS
 from tpubox.google.wire.state import Doc
 
 OWNER = ""
-"""The principal that is not asked for roles."""
+"""The principal that needs no roles."""
 
 _POD = re.compile(r"serviceAccount:([a-z0-9-]+)\.svc\.id\.goog\[(.+)/(.+)\]")
 _ITEM_VERBS = {"GET": "get", "DELETE": "delete", "PATCH": "update", "PUT": "update", "POST": "update"}
@@ -30,24 +30,27 @@ _OWN_VERBS = (
     *("write", "read", "batchCreate", "batchRead"),  # https://cloud.google.com/vertex-ai/docs/general/iam-permissions
 )
 _COMPUTE_METHODS = ("expandIpCidrRange", "setPrivateIpGoogleAccess")
-"""Parts of paths of Compute Engine that are no names. https://cloud.google.com/compute/docs/reference/rest/v1/subnetworks"""
+"""Path segments of Compute Engine that are methods, not names.
+
+https://cloud.google.com/compute/docs/reference/rest/v1/subnetworks
+"""
 _OTHER_NAMES = {
     "logging.metrics": "logMetrics",
     "aiplatform.experiments": "tensorboardExperiments",
     "aiplatform.runs": "tensorboardRuns",
     "aiplatform.timeSeries": "tensorboardTimeSeries",
 }
-"""Collections whose permissions are not called as their paths are."""
+"""Collections whose permissions differ from their paths."""
 _OF_WHAT_IS_INSIDE = {
     "aiplatform.tensorboardExperiments.batchCreate": "aiplatform.tensorboardTimeSeries.batchCreate",
     "aiplatform.tensorboards.batchRead": "aiplatform.tensorboardTimeSeries.batchRead",
 }
-"""Methods of one thing that do something with those inside it."""
+"""Methods of a resource that act on the resources inside it."""
 _WITH_POLICY = re.compile(r"projects/[^/]+/(?:serviceAccounts|locations/[^/]+/repositories)/[^/:]+")
 
 
 def check(cloud: Cloud, api: Api, path: str, call: Call) -> None:
-    """Refuses what the caller may not do. Cloud Storage asks by itself: it alone knows which object is meant."""
+    """Refuse a request that the caller may not make. Cloud Storage checks by itself, because it knows the object."""
     service = api.permissions
     if not service or "project" not in call.names or path.endswith("testIamPermissions"):
         return
@@ -56,7 +59,7 @@ def check(cloud: Cloud, api: Api, path: str, call: Call) -> None:
         _check_exists(cloud, account)
     project = f"projects/{call['project']}"
     name = re.sub(r"^projects/[^/]+", project, path.partition(":")[0])
-    if "account" in call.names:  # by its address, whatever it is called in the path
+    if "account" in call.names:  # by its address, however the path names it
         name = re.sub(r"/serviceAccounts/[^/]+", f"/serviceAccounts/{call['account']}", name)
     permission = _permission(service, call.request.method, path)
     if call.request.principal == OWNER:
@@ -79,7 +82,7 @@ def need(cloud: Cloud, call: Call, permission: str, scopes: Sequence[str], facts
 
 
 def act_as(cloud: Cloud, call: Call, email: str) -> None:
-    """Nodes run as an account: who makes them must be allowed to be that account."""
+    """Refuse a caller who may not act as the account that the nodes run as."""
     project = f"projects/{call['project']}"
     scopes = [f"{project}/serviceAccounts/{email}", project]
     call.request.needed.append("iam.serviceAccounts.actAs")
@@ -114,8 +117,10 @@ def may(cloud: Cloud, principal: str, permission: str, scopes: Sequence[str], fa
 
 
 def _principal_uri(principal: str) -> str:
-    """The other way in which a policy may name a pod's service account.
-    https://cloud.google.com/iam/docs/principal-identifiers#allow"""
+    """Return the other form in which a policy may name a Pod's service account.
+
+    https://cloud.google.com/iam/docs/principal-identifiers#allow
+    """
     found = _POD.fullmatch(principal)
     if not found:
         return principal
@@ -124,7 +129,7 @@ def _principal_uri(principal: str) -> str:
 
 
 def _permission(service: str, method: str, path: str) -> str:
-    """Of projects/P/locations/L/clusters by POST: container.clusters.create."""
+    """Return the permission of a request: POST to projects/P/locations/L/clusters needs container.clusters.create."""
     plain, _, verb = path.partition(":")
     parts = plain.strip("/").split("/")
     if "nodePools" in parts:
@@ -132,7 +137,7 @@ def _permission(service: str, method: str, path: str) -> str:
         return f"{service}.clusters.{'get' if method == 'GET' else 'update'}"
     if parts[-1] in _COMPUTE_METHODS:
         return f"{service}.{parts[-3]}.{parts[-1]}"
-    # `projects/P/global/networks` has a part without a name, so that its collections stand one place further.
+    # `projects/P/global/networks` has a segment without a name, which shifts its collections by one.
     item = len(parts) % 2 == ("global" in parts[2:3])
     collection = parts[-2] if item else parts[-1]
     collection = _OTHER_NAMES.get(f"{service}.{collection}", collection)
@@ -157,7 +162,7 @@ def _grants(document: Doc) -> set[tuple[str, str]]:
 
 
 def _accounts_of_nodes(call: Call) -> list[str]:
-    """Nodes for which none is named run as Compute Engine's default account."""
+    """Return the accounts of the nodes; Compute Engine's default account where none is named."""
     cluster, pool = call.body.get("cluster") or {}, call.body.get("nodePool")
     configs = [(one.get("config") or {}) for one in cluster.get("nodePools", [])]
     if cluster and not configs:
@@ -168,7 +173,10 @@ def _accounts_of_nodes(call: Call) -> list[str]:
 
 
 def default_account(project: str) -> str:
-    """https://cloud.google.com/compute/docs/access/service-accounts#default_service_account"""
+    """Return the address of Compute Engine's default account.
+
+    https://cloud.google.com/compute/docs/access/service-accounts#default_service_account
+    """
     return f"{number_of(project)}-compute@developer.gserviceaccount.com"
 
 
@@ -178,4 +186,4 @@ def _accounts_of_vms(call: Call) -> list[str]:
 
 
 _ACCOUNTS = {"container": _accounts_of_nodes, "tpu": _accounts_of_vms}
-"""What a request says its machines run as, by service."""
+"""Readers of the accounts that a request gives to its machines, by service."""

@@ -1,9 +1,9 @@
-"""Who a pod on a node of GKE is to Google: what GKE's metadata server tells it, and the token that it is given.
+"""The identity of a Pod on a GKE node: the answers of GKE's metadata server, and the token.
 
-With Workload Identity a pod is the account that its service account in Kubernetes is annotated with, if that account
-lets it; without an annotation it is itself, and has the roles that were granted to
-`serviceAccount:POOL[NAMESPACE/NAME]` or to the principal of the same meaning. Without Workload Identity it is the
-account of its node, whatever is annotated. https://cloud.google.com/kubernetes-engine/docs/concepts/workload-identity
+With Workload Identity, a Pod is the account in the annotation of its Kubernetes service account, if that account
+permits it; without an annotation it is itself, with the roles granted to `serviceAccount:POOL[NAMESPACE/NAME]` or to
+the equivalent principal. Without Workload Identity it is the account of its node, whatever the annotation.
+https://cloud.google.com/kubernetes-engine/docs/concepts/workload-identity
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ _TOKEN_SECONDS = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A pod: where it is, and who."""
+    """Location and identity of a Pod."""
 
-    cluster: str  # its full name
+    cluster: str  # full name
     zone: str
     federated: bool  # by Workload Identity
-    email: str  # of the account that it is, or of itself
-    shown: str  # what the metadata server calls it
-    refused: str = ""  # why it cannot be who it is to be
+    email: str  # of its account, or its own principal
+    shown: str  # name in the metadata server
+    refused: str = ""  # reason why it cannot use its identity
 
 
 def identify(cloud: Cloud, node: str, namespace: str, account: str, annotated: str = "") -> Doc:
-    """Where the pod is and who, with a token, or with why there is none. `account` is its own in Kubernetes."""
+    """Return location, identity and token of a Pod, or the refusal. `account` is its Kubernetes service account."""
     found = find(cloud, node, namespace, account, annotated)
     _, project, _, location, _, cluster = found.cluster.split("/")
     made = (cloud.state.get("cluster", found.cluster) or {}).get("createTime", "")
@@ -69,7 +69,7 @@ def find(cloud: Cloud, node: str, namespace: str, account: str, annotated: str =
     permission = "iam.serviceAccounts.getAccessToken"
     exists = cloud.state.get("account", known)
     if not exists or not permissions.may(cloud, f"serviceAccount:{pod}", permission, scopes, Facts(known)):
-        # The words of GKE's metadata server, as people report them.
+        # The words of GKE's metadata server, as users report them.
         refused = (
             "Unable to generate access token; IAM returned 403 Forbidden: "
             f"Permission '{permission}' denied on resource (or it may not exist).\n"
@@ -80,8 +80,10 @@ def find(cloud: Cloud, node: str, namespace: str, account: str, annotated: str =
 
 
 def _identity_pool(cloud: Cloud, cluster_name: str, pool: Doc) -> str:
-    """Of the cluster; "" where it has none, or where these nodes show their own account. Pools of a cluster that has
-    one take part unless they say otherwise."""
+    """Return the cluster's identity pool; "" if it has none, or if these nodes show their own account.
+
+    Node pools of a cluster with an identity pool use it by default.
+    """
     cluster = cloud.state.get("cluster", cluster_name) or {}
     mode = (pool["config"].get("workloadMetadataConfig") or {}).get("mode", "GKE_METADATA")
     found = (cluster.get("workloadIdentityConfig") or {}).get("workloadPool", "")

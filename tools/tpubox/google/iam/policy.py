@@ -1,4 +1,4 @@
-"""IAM policies of anything: who has which role. Changes carry the etag they were made from, so that none is lost."""
+"""IAM policies of any resource. A change carries the etag that it started from, so that no change is lost."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def get(cloud: Cloud, resource: str) -> Doc:
 
 
 def answer(cloud: Cloud, resource: str, call: Call) -> Doc:
-    """A policy in the version that a request asks for."""
+    """Return a policy in the requested version."""
     return policy_versions.shown(get(cloud, resource), policy_versions.requested(call))
 
 
 def effective(cloud: Cloud, resource: str) -> list[Doc]:
-    """The bindings that have arrived: a grant takes its time, and is in the policy long before it is in force."""
+    """Return the bindings in force: a grant is in the policy before it takes effect."""
     policy = cloud.state.get("policy", resource) or {}
     due = cloud.clock.now() - cloud.settings.arrival_seconds
     since = policy.get("_since", {})
@@ -36,7 +36,7 @@ def effective(cloud: Cloud, resource: str) -> list[Doc]:
 
 
 def put(cloud: Cloud, resource: str, policy: Doc) -> Doc:
-    """Replaces a policy. Without an etag it does so whatever happened since; with one, only if nothing did."""
+    """Replace a policy. With an etag, refuse if the policy has changed since; without one, overwrite it."""
     now = get(cloud, resource)
     if policy.get("etag") and _plain(policy["etag"]) != now["etag"]:
         raise POLICY_CHANGED.aborted(
@@ -62,7 +62,7 @@ def forget(cloud: Cloud, resource: str) -> None:
 
 
 def rename_member(cloud: Cloud, old: str, new: str) -> None:
-    """In all policies. What was granted stays written down, and is from now on another's."""
+    """Rename a member in all policies; its grants now belong to the new name."""
     for resource, policy in cloud.state.all("policy").items():
         if not any(old in binding["members"] for binding in policy["bindings"]):
             continue
@@ -77,7 +77,7 @@ def rename_member(cloud: Cloud, old: str, new: str) -> None:
 
 
 def _merged(bindings: Iterable[Doc]) -> list[Doc]:
-    """One binding for a role under a condition, and in it every member once. A condition of nothing is none."""
+    """Return one binding per role and condition, with each member once. An empty condition counts as none."""
     found: dict[str, Doc] = {}
     for binding in bindings:
         plain = {key: value for key, value in binding.items() if key != "condition" or value}
@@ -92,7 +92,7 @@ def _grant(binding: Doc, member: str) -> str:
 
 
 def _plain(etag: str) -> str:
-    """gcloud writes bytes in the alphabet of URLs, whichever it read them in."""
+    """Normalize an etag: gcloud writes bytes in the URL-safe alphabet, even if it read the other."""
     return etag.replace("-", "+").replace("_", "/")
 
 

@@ -1,4 +1,4 @@
-"""Which bindings a policy takes: roles that exist and apply, members that can be one, conditions that can be read."""
+"""Checks of policy bindings: applicable roles, valid members, conditions that can be parsed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,10 @@ _MEMBERS = {
     "principal": "//.+",
     "principalSet": "//.+",
 }
-"""What follows after the type. https://cloud.google.com/iam/docs/principal-identifiers"""
+"""Form of the part after the type.
+
+https://cloud.google.com/iam/docs/principal-identifiers
+"""
 
 
 def check(cloud: Cloud, resource: str, binding: Doc) -> None:
@@ -83,7 +86,7 @@ def _check_account(cloud: Cloud, email: str) -> None:
     if not owner or owner[1] not in cloud.settings.projects:
         return
     account = cloud.state.get("account", f"projects/{owner[1]}/serviceAccounts/{email}")
-    # A new account is there for who asks for it, and unknown to policies for a while.
+    # A new account is visible to its readers at once, but unknown to policies for a while.
     if not account or account.get("_made", 0.0) + cloud.settings.arrival_seconds > cloud.clock.now():
         raise ACCOUNT_NOT_FOUND.invalid(f"Service account {email} does not exist.")
 
@@ -95,7 +98,7 @@ def _check_condition(binding: Doc) -> None:
             raise GUESS.invalid(f"The condition of role {binding['role']} has no {field}.")
     if not conditions.parses(condition["expression"]):
         raise GUESS.invalid(f"Condition expression {condition['expression']!r} cannot be compiled.")
-    # https://cloud.google.com/iam/docs/conditions-overview; the words are a guess.
+    # https://cloud.google.com/iam/docs/conditions-overview; the error text is a guess.
     if not predefined_roles.takes_condition(binding["role"]):
         raise GUESS.invalid(f"Conditions can't be set on the basic role {binding['role']}.")
     if set(PUBLIC) & set(binding["members"]):
@@ -103,6 +106,9 @@ def _check_condition(binding: Doc) -> None:
 
 
 def _has_identities(cloud: Cloud, project: str) -> bool:
-    """They come into being with the first cluster that has Workload Identity, and stay. A project that had all its APIs
-    on from the beginning had one long ago."""
+    """Return True if the project has an identity pool.
+
+    Its first cluster with Workload Identity creates the pool, which then stays. A project that started with all APIs
+    enabled is assumed to have one.
+    """
     return "*" in cloud.settings.enabled or cloud.state.get("identity_pool", project) is not None

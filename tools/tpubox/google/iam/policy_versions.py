@@ -1,6 +1,6 @@
-"""Versions of IAM policies: conditions are in version 3 alone, so that no program loses one that it does not know of.
+"""Versions of IAM policies. Only version 3 contains conditions, so that no unaware program loses one.
 
-Who asks for an older version sees that there is a condition by the name of the role, and cannot write it back.
+A reader of an older version sees a condition only by the role's name, and cannot write it back.
 https://cloud.google.com/iam/docs/allow-policies#versions
 https://cloud.google.com/iam/docs/troubleshooting-withcond
 """
@@ -20,7 +20,7 @@ _VALID = (0, 1, WITH_CONDITIONS)
 
 
 def requested(call: Call) -> int:
-    """What a reader says that it understands; each API has a place of its own for it."""
+    """Return the version that a reader requests; each API sends it in a different place."""
     names = ("options.requestedPolicyVersion", "optionsRequestedPolicyVersion")
     sent = next((call.query[name] for name in names if name in call.query), None)
     if sent is None:
@@ -31,7 +31,7 @@ def requested(call: Call) -> int:
 
 
 def shown(policy: Doc, version: int) -> Doc:
-    """A policy as readers of that version see it."""
+    """Return a policy as readers of that version see it."""
     if version == WITH_CONDITIONS or not has_conditions(policy.get("bindings", ())):
         return policy
     return {**policy, "version": 1, "bindings": [_without_condition(binding) for binding in policy["bindings"]]}
@@ -42,9 +42,9 @@ def has_conditions(bindings: Sequence[Doc]) -> bool:
 
 
 def check(policy: Doc, stored: Doc) -> None:
-    """Refuses a change by somebody who does not say that it knows of conditions, where there are or will be some.
+    """Refuse a change of version below 3 if the old or new policy has conditions.
 
-    Without an etag the conditions that are there are lost, say the documents.
+    Without an etag, the existing conditions are lost, as documented.
     """
     version = policy.get("version") or 0
     if version not in _VALID:
@@ -57,7 +57,7 @@ def check(policy: Doc, stored: Doc) -> None:
             "information, please refer to https://cloud.google.com/iam/docs/policies#versions."
         )
     if has_conditions(policy.get("bindings", ())):
-        # Of the words, "at least 3" is known.
+        # Only "at least 3" is known of this text.
         raise CONDITION_VERSION.invalid("The policy has conditions: its version must be at least 3.")
 
 

@@ -1,7 +1,7 @@
-"""Which predefined roles exist, by service, and on what they can be granted.
+"""Predefined roles, by service, and the resources on which they can be granted.
 
-Of these services the lists are complete, so that a role that is missing is a misspelt one; roles of other services are
-taken as they are. https://cloud.google.com/iam/docs/roles-permissions
+The lists of these services are complete, so a missing role is a misspelling; roles of other services are accepted as
+they are. https://cloud.google.com/iam/docs/roles-permissions
 """
 
 from __future__ import annotations
@@ -87,7 +87,10 @@ _ROLES = {f"{service}.{name}" for service, names in _NAMES.items() for name in n
 _BASIC_WITHOUT_CONDITION = frozenset({"owner", "editor", "viewer"})
 _BUCKETS_ALONE = frozenset(name for name in _ROLES if name.startswith("storage.legacy"))
 _NOT_ON_BUCKETS = _BASIC | {"storage.hmacKeyAdmin"}
-"""Both by https://cloud.google.com/storage/docs/access-control/iam-roles"""
+"""Roles that apply only to buckets, and roles that do not apply to them.
+
+https://cloud.google.com/storage/docs/access-control/iam-roles
+"""
 _ABOVE_PROJECTS = frozenset(
     {
         "compute.xpnAdmin",
@@ -102,7 +105,7 @@ _OF_MANY_SERVICES = re.compile(
     r"|resourcemanager\.tag(User|Viewer)|config\.agent|cloudbuild\.(builds\.builder|integrationsOwner)"
     r"|artifactregistry\.containerRegistryMigrationAdmin|container\.nodeServiceAccount"
 )
-"""Roles with permissions of so many services that something of them applies to most things."""
+"""Roles with permissions of so many services that they apply to most resources."""
 _FITTING = (
     (re.compile(r"b/.+"), re.compile(r"storage\..+")),
     (
@@ -118,11 +121,11 @@ _FITTING = (
         ),
     ),
 )
-"""By the names of policies: roles with a permission that applies there."""
+"""Roles with a permission that applies to the resource, by the name of its policy."""
 
 
 def can_be_granted(role: str, resource: str) -> bool:
-    """Whether a predefined role is one that this policy takes; where that is not known, it does."""
+    """Return True if this policy accepts the predefined role, or if that is unknown."""
     name = role.removeprefix("roles/")
     service, _, rest = name.partition(".")
     if resource.startswith("b/") and name in _NOT_ON_BUCKETS:
@@ -140,5 +143,8 @@ def can_be_granted(role: str, resource: str) -> bool:
 
 
 def takes_condition(role: str) -> bool:
-    """https://cloud.google.com/iam/docs/conditions-overview (basic roles do not)"""
+    """Return True if the role may have a condition; basic roles may not.
+
+    https://cloud.google.com/iam/docs/conditions-overview
+    """
     return role.removeprefix("roles/") not in _BASIC_WITHOUT_CONDITION

@@ -1,9 +1,8 @@
-"""What the roles allow that training environments hand out, as patterns over permissions.
+"""Permissions of the roles that training environments grant, as patterns.
 
-A model of Google's own tables, by service and not by single permission: wide enough to run the environment with the
-roles that it grants, narrow enough to miss a role that was forgotten. A role that is not listed allows nothing, unless
-it is one of the project's own, which allows the permissions that it lists.
-https://cloud.google.com/iam/docs/roles-permissions
+A model of Google's tables by service, not by permission: wide enough to run the environment with the roles that it
+grants, narrow enough to detect a missing role. An unlisted role allows nothing, except a project's custom role, which
+allows the permissions that it lists. https://cloud.google.com/iam/docs/roles-permissions
 """
 
 from __future__ import annotations
@@ -109,13 +108,13 @@ def is_custom(role: str) -> bool:
 
 
 def exists(cloud: Cloud, role: str) -> bool:
-    """Of a project's own."""
+    """Return True if the custom role exists and is not deleted."""
     found = cloud.state.get("role", role)
     return found is not None and not found.get("deleted")
 
 
 def permissions(cloud: Cloud, role: str) -> tuple[str, ...]:
-    """Of a project's own. One that is deleted or disabled allows nothing."""
+    """Return the permissions of a custom role. A deleted or disabled one allows nothing."""
     found = cloud.state.get("role", role) if is_custom(role) else None
     if found is None or found.get("deleted") or found.get("stage") == "DISABLED":
         return ()

@@ -1,4 +1,4 @@
-"""IAM: service accounts and who may act as them."""
+"""IAM: service accounts and their policies."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ api = Api(
     title="Identity and Access Management (IAM) API",
     permissions="iam",
     reasons_too=True,
-    terraform={"IAM": "v1/", "IAM_BETA": "v1/"},  # service accounts moved from one to the other in 7.30
+    terraform={"IAM": "v1/", "IAM_BETA": "v1/"},  # service accounts moved from the first to the second in 7.30
 )
 
 
@@ -43,8 +43,8 @@ def _create(cloud: Cloud, call: Call) -> Doc:
         "uniqueId": str(10**20 + zlib.crc32(f"{email} {cloud.state.next()}".encode())),
         "email": email,
         "oauth2ClientId": str(10**20 + cloud.state.next()),
-        # Deprecated, say the documents, and Google's examples show this one for every account. That it stays the same
-        # and that nobody looks at what is sent is a guess.
+        # Deprecated according to the documentation; Google's examples show this value for every account. That it is
+        # constant and that sent values are ignored is a guess.
         "etag": "MDEwMjE5MjA=",
         "_made": cloud.clock.now(),
     }
@@ -68,7 +68,7 @@ def _patch(cloud: Cloud, call: Call) -> Doc:
     fields = [camel(field.strip()) for field in call.body.get("updateMask", "").split(",") if field.strip()]
     for field in fields:
         if field not in _CHANGEABLE:
-            # The discovery document says which can; the words are a guess.
+            # The discovery document lists the changeable fields; the error text is a guess.
             raise GUESS.invalid(
                 f"The field {field} of a service account cannot be changed; only display_name and description can."
             )
@@ -93,7 +93,7 @@ def _delete(cloud: Cloud, call: Call) -> Doc:
     account = find(cloud, call)
     cloud.state.delete("account", account["name"])
     policy.forget(cloud, account["name"])
-    # A new account of that name has none of the grants: https://github.com/openshift/installer/issues/2790
+    # A new account of the same name has none of the grants: https://github.com/openshift/installer/issues/2790
     member = f"serviceAccount:{account['email']}"
     policy.rename_member(cloud, member, f"deleted:{member}?uid={account['uniqueId']}")
     return {}

@@ -1,13 +1,12 @@
-"""Cloud Logging: what containers printed, as GKE sends it there, and what programs wrote themselves.
+"""Cloud Logging: the output of containers, as GKE sends it, and entries that programs write themselves.
 
-Requests, pages and orders are those of
-https://cloud.google.com/logging/docs/reference/v2/rest/v2/entries/list. With the setting `seconds` of "LOG_ENTRY" lines
-come so much later than they were printed.
+Requests, pages and orders follow https://cloud.google.com/logging/docs/reference/v2/rest/v2/entries/list. The setting
+`seconds` of "LOG_ENTRY" delays the arrival of lines.
 
-The resource is that of https://cloud.google.com/logging/docs/api/v2/resource-list. Labels of pods become labels of
-entries below `k8s-pod/`, with underscores for dots: Google's own tools ask for
-`labels."k8s-pod/jobset_sigs_k8s_io/jobset-name"` (GoogleCloudPlatform/ml-auto-solutions). Pods of a sandbox have one
-stream for standard output and error, so all their lines are of `stdout`, which is INFO unless a line says otherwise.
+The resource follows https://cloud.google.com/logging/docs/api/v2/resource-list. Labels of Pods become labels of entries
+below `k8s-pod/`, with underscores for dots: Google's own tools query `labels."k8s-pod/jobset_sigs_k8s_io/jobset-name"`
+(GoogleCloudPlatform/ml-auto-solutions). Pods of a sandbox have one stream for standard output and error, so all their
+lines are `stdout`, with severity INFO unless a line sets another.
 """
 
 from __future__ import annotations
@@ -36,11 +35,13 @@ from tpubox.google.wire.sources import EMULATOR, GUESS
 from tpubox.google.wire.state import Doc
 
 WRITTEN = "log_entry"
-"""Entries that programs wrote, in the state."""
+"""Kind of the entries that programs wrote, in the state."""
 DEFAULT_PAGE, MAX_PAGE, MAX_RESOURCES = 50, 1000, 100
 SEARCHED_LINES = 20_000
-"""So many are searched for one answer. Google too may answer with less than it was asked for, or with nothing, and a
-token to go on with."""
+"""Number of lines searched per response.
+
+Google too may return fewer entries than requested, or none, with a token to continue.
+"""
 _ORDERS = {"": False, "timestamp asc": False, "timestamp desc": True}
 _OF_A_LINE = ("timestamp", "receiveTimestamp", "severity", "textPayload", "jsonPayload", "logName", "insertId")
 _LIFTED = ("severity", "time", "timestamp")
@@ -62,11 +63,11 @@ class _Query:
     condition: Node
     descending: bool
     size: int
-    after: tuple[str, str] | None  # time and insertId of the last entry that was searched
+    after: tuple[str, str] | None  # time and insertId of the last searched entry
 
     @property
     def beginning(self) -> tuple[str, str]:
-        """Before all entries, in their order."""
+        """The position before all entries in the order of the query."""
         return ("~", "~") if self.descending else ("", "")
 
 
@@ -115,7 +116,7 @@ def _query(cloud: Cloud, call: Call) -> _Query:
 
 
 def _ordered(cloud: Cloud, query: _Query) -> Iterator[Doc]:
-    """Entries that may match, in order; only the condition itself is not yet asked."""
+    """Yield candidate entries in order; the caller applies the condition."""
     delay = cloud.settings.seconds.get("LOG_ENTRY", 0.0)
     first, last = log_filter.bounds(query.condition)
     if delay:
@@ -144,7 +145,7 @@ def _written(cloud: Cloud, query: _Query, delay: float) -> Iterator[Doc]:
 
 
 def write(cloud: Cloud, log: str, resource: Doc, text: str) -> None:
-    """What a service of Google prints, a line in each entry."""
+    """Write the output of a Google service, one entry per line."""
     at = moment(datetime.fromtimestamp(cloud.clock.now(), UTC))
     common = {"logName": log, "resource": resource, "severity": "DEFAULT", "timestamp": at, "receiveTimestamp": at}
     for line in text.splitlines():
@@ -153,7 +154,7 @@ def write(cloud: Cloud, log: str, resource: Doc, text: str) -> None:
 
 
 def _place(entry: Doc) -> tuple[str, str]:
-    """Entries of one moment come in the order of their ids, so Google says."""
+    """Return the sort key. Google orders entries of the same time by their ids."""
     return entry["timestamp"], entry["insertId"]
 
 
@@ -162,7 +163,8 @@ def _entries(lines: Iterator[Line], common: Doc, log: Log, delay: float) -> Iter
     for line in lines:
         yield {
             **common,
-            # Lines that one host printed in one moment stay in order, as if the runtime had told them apart.
+            # Keeps lines that a host printed at the same time in order, as if the runtime had separate timestamps for
+            # them.
             "insertId": f"{log.id}-{line.offset:012x}",
             "logName": f"projects/{project}/logs/{line.stream}",
             "timestamp": line.at,
@@ -173,7 +175,7 @@ def _entries(lines: Iterator[Line], common: Doc, log: Log, delay: float) -> Iter
 
 
 def _common(cloud: Cloud, log: Log) -> Doc:
-    """What all entries of a log share."""
+    """Return the fields that all entries of a log share."""
     group = cloud.state.get("group", log.node.rpartition("-")[0])
     if group:
         _, project, _, location, _, cluster = group["cluster"].split("/")
@@ -197,10 +199,10 @@ def _common(cloud: Cloud, log: Log) -> Doc:
 
 
 def _payload(text: str) -> Doc:
-    """A line that is a JSON object is taken apart, and some of its fields become those of the entry.
+    """Parse a line that is a JSON object, and lift some of its fields into the entry.
 
-    https://cloud.google.com/logging/docs/structured-logging. Two guesses: a line with nothing but a message becomes
-    text, and keys come in alphabetical order, as the order of a Struct means nothing.
+    https://cloud.google.com/logging/docs/structured-logging. Two guesses: a line with only a message becomes text, and
+    keys are sorted alphabetically, because a Struct has no order.
     """
     try:
         value = json.loads(text) if text.lstrip().startswith("{") else None
@@ -230,7 +232,7 @@ def _later(at: str, delay: float) -> str:
 
 
 def moment(at: datetime) -> str:
-    """As all entries have it: in one length, so that their order is that of the text."""
+    """Format a time with a fixed length, so that the order of times is the order of the texts."""
     return f"{at:%Y-%m-%dT%H:%M:%S.%f}000Z"
 
 

@@ -1,7 +1,7 @@
-"""Reads what containers printed in the order of time, forwards or backwards, from any moment on.
+"""Reader of container output in the order of time, forwards or backwards, from any time on.
 
-Lines of one file are taken to be in that order, as their host stamped them one after the other. Files are read in
-pieces: a log is never held as a whole.
+The lines of a file are assumed to be in that order, because their host stamped them one after the other. Files are read
+in pieces; a log is never held as a whole.
 """
 
 from __future__ import annotations
@@ -15,16 +15,18 @@ from typing import BinaryIO
 from tpubox.google.wire.settings import Log
 
 MAX_BYTES = 256 << 10
-"""Cloud Logging takes no larger entries (https://cloud.google.com/logging/quotas). What is longer goes on in another
-entry, which is a guess."""
+"""Largest size of an entry in Cloud Logging (https://cloud.google.com/logging/quotas).
+
+Continuing a longer line in another entry is a guess.
+"""
 STAMP = len("2026-01-31T12:00:00.123456789Z")
-_PART_BYTES = 20 << 10  # more than one line of a log file can have
+_PART_BYTES = 20 << 10  # more than the longest line of a log file
 _PIECE_BYTES = 256 << 10
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line that a container printed, with where it is in its file."""
+    """A line that a container printed, with its offset in the file."""
 
     at: str
     stream: str
@@ -33,7 +35,7 @@ class Line:
 
 
 def forwards(log: Log, first: str, last: str) -> Iterator[Line]:
-    """Lines from a moment to another, both included; an empty one is no bound."""
+    """Yield the lines between two times, both included; an empty time is no bound."""
     for line in _lines(log, first):
         if last and line.at > last:
             return
@@ -41,7 +43,7 @@ def forwards(log: Log, first: str, last: str) -> Iterator[Line]:
 
 
 def backwards(log: Log, first: str, last: str) -> Iterator[Line]:
-    """The same lines, the newest first."""
+    """Yield the same lines, newest first."""
     places = [(line.at, line.offset) for line in forwards(log, first, last)]
     for at, offset in reversed(places):
         yield from (line for line in _take_one(log, offset) if line.at == at)
@@ -58,13 +60,13 @@ def _lines(log: Log, first: str) -> Iterator[Line]:
 
 
 def _joined(parts: Iterator[tuple[int, bytes]]) -> Iterator[Line]:
-    """Lines that the runtime cut into parts, as one each."""
+    """Join lines that the runtime split into parts."""
     begun: tuple[int, bytes, bytes] | None = None
     text = b""
     for offset, part in parts:
         at, stream, tag, rest = (part.split(b" ", 3) + [b""] * 4)[:4]
         if len(at) != STAMP:
-            continue  # a killed writer left half of it
+            continue  # half a line, left by a killed writer
         begun = begun or (offset, at, stream)
         text += rest
         if tag == b"P" and len(text) < MAX_BYTES:
@@ -81,7 +83,7 @@ def _line(begun: tuple[int, bytes, bytes], text: bytes) -> Line:
 
 
 def _raw(log: Log, offset: int) -> Iterator[tuple[int, bytes]]:
-    """Whole lines of the file with their places. It is open only while a piece is read: there may be thousands."""
+    """Yield whole lines with their offsets. The file is open only while a piece is read: there may be thousands."""
     while True:
         piece = b""
         with suppress(FileNotFoundError), _open(log) as file:
@@ -96,7 +98,7 @@ def _raw(log: Log, offset: int) -> Iterator[tuple[int, bytes]]:
 
 
 def _start(log: Log, first: str) -> int:
-    """Where the first line is that is not older than this, and not the rest of one that is."""
+    """Return the offset of the first line at or after `first` that does not continue an older one."""
     wanted = first.encode()
     try:
         with _open(log) as file:
@@ -134,7 +136,7 @@ def _tag_before(file: BinaryIO, offset: int) -> bytes:
 
 
 def _open(log: Log) -> BinaryIO:
-    """It may move from the first path to the second at any moment."""
+    """Open the log, which may move from the first path to the second at any time."""
     for path in log.paths[:-1]:
         with suppress(FileNotFoundError):
             return _binary(path)

@@ -1,10 +1,11 @@
-"""The Logging query language, as far as logs of containers need it. What is not known here is refused, never guessed.
+"""The Logging query language, as far as logs of containers need it. Unknown syntax is refused, never guessed.
 
-Comparisons with = != > >= < <= : (has) =~ and !~ (regular expressions). Text is compared without regard to case.
-A label or a part of jsonPayload that an entry lacks makes a comparison fail, whichever it is.
+Comparisons with = != > >= < <= : (has) =~ and !~ (regular expressions). Text is compared without regard to case. A
+comparison with a label or a part of jsonPayload that the entry lacks is false.
 https://cloud.google.com/logging/docs/view/logging-query-language
-Regular expressions are RE2's, quoted, and regard case; what RE2 lacks is refused.
-Functions and searches without a field are not answered.
+
+Regular expressions are RE2's, quoted and case-sensitive; syntax that RE2 lacks is refused. Functions and searches
+without a field are not supported.
 """
 
 from __future__ import annotations
@@ -64,13 +65,13 @@ class Comparison:
     value: str
 
     def holds(self, entry: Thing) -> Truth:
-        """Whether it does for this entry; None where the entry is only known in part and lacks the field so far."""
+        """Return the result for an entry; None if a partially known entry lacks the field so far."""
         value = _at(entry, self.path)
         if value is _MISSING and self.path[0] in entry.get("unknown", ()):
             return None
         if value is _MISSING and ".".join(self.path) not in _PLAIN:
             return False
-        if value is _MISSING:  # a field that all entries have, with its default
+        if value is _MISSING:  # a field of every entry, with its default
             value = "DEFAULT" if self.path == ("severity",) else ""
         if self.sign == ":":
             return bool(value) if self.value == "*" else self.value.casefold() in str(value).casefold()
@@ -92,14 +93,14 @@ class Comparison:
 
 
 def parse(text: str) -> Node:
-    """Refuses with INVALID_ARGUMENT what Google refuses, and what is not answered here."""
+    """Parse a filter. Refuse with INVALID_ARGUMENT what Google refuses, and what is not supported here."""
     if len(text) > MAX_LETTERS:
         raise GUESS.invalid(f"Filter must not be longer than {MAX_LETTERS} characters.")
     return filter_grammar.parse(text, _TOKEN, _comparison)
 
 
 def bounds(node: Node) -> tuple[str, str]:
-    """A first and a last moment outside of which nothing matches; empty where there is none."""
+    """Return the first and last time that can match; an empty string means unbounded."""
     if isinstance(node, All):
         pairs = [bounds(part) for part in node.parts]
         firsts, lasts = [first for first, _ in pairs if first], [last for _, last in pairs if last]

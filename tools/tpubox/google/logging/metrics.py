@@ -1,4 +1,4 @@
-"""Metrics that Cloud Logging counts out of entries: as Terraform makes them. Nothing is counted here.
+"""Log-based metrics, as Terraform manages them. Nothing is counted here.
 
 https://cloud.google.com/logging/docs/reference/v2/rest/v2/projects.metrics
 """
@@ -39,7 +39,7 @@ def _show(cloud: Cloud, call: Call) -> Doc:
 
 @api.on("PUT", METRICS + "/{metric}", body="LogMetric")
 def _replace(cloud: Cloud, call: Call) -> Doc:
-    """One that is not there is made."""
+    """Replace a metric, or create a missing one."""
     full = f"projects/{call['project']}/metrics/{call['metric']}"
     old = cloud.state.get("log_metric", full) or {"createTime": cloud.stamp(), "_made": cloud.clock.now()}
     return _put(cloud, full, call.body, {key: old[key] for key in ("createTime", "_made")})

@@ -1,7 +1,7 @@
-"""Cloud Logging: entries that programs write themselves, as roles/logging.logWriter lets them.
+"""Cloud Logging: entries that programs write themselves, as roles/logging.logWriter permits.
 
-https://cloud.google.com/logging/docs/reference/v2/rest/v2/entries/write. Where one entry is refused none is written,
-whatever `partialSuccess` says: a program that counts on the others finds out here.
+https://cloud.google.com/logging/docs/reference/v2/rest/v2/entries/write. If one entry is refused, none is written,
+whatever `partialSuccess` says: this exposes programs that rely on the others.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ from tpubox.google.wire.sources import GUESS
 from tpubox.google.wire.state import Doc
 
 MOST_BYTES = 256 * 1024
-"""Of an entry: https://cloud.google.com/logging/quotas"""
+"""Maximum size of an entry.
+
+https://cloud.google.com/logging/quotas
+"""
 _LOG = re.compile(r"projects/([^/]+)/logs/([A-Za-z0-9_.%-]{1,511})")
 _PAYLOADS = ("textPayload", "jsonPayload", "protoPayload")
 _AHEAD = timedelta(hours=24)
@@ -48,7 +51,7 @@ def _entries(cloud: Cloud, call: Call) -> Iterator[Doc]:
         _check(entry)
         at = _moment(entry["timestamp"]) if entry.get("timestamp") else now
         if at > now + _AHEAD:
-            continue  # taken, and never shown
+            continue  # accepted, but never shown
         yield {
             "severity": "DEFAULT",
             **{key: value for key, value in entry.items() if value != {}},
@@ -59,7 +62,7 @@ def _entries(cloud: Cloud, call: Call) -> Iterator[Doc]:
 
 
 def _log(cloud: Cloud, call: Call, name: str) -> str:
-    """Its full name, with the project's id in place of its number. Refuses who may not write there."""
+    """Return the full log name, with the project's id in place of its number, if the caller may write there."""
     named = _LOG.fullmatch(name)
     if not named:
         raise GUESS.invalid(f"Log name '{name}' is not valid: write projects/PROJECT/logs/LOG_ID.")
@@ -71,7 +74,7 @@ def _log(cloud: Cloud, call: Call, name: str) -> str:
 
 
 def _check(entry: Doc) -> None:
-    """The words of the first two are guesses."""
+    """Refuse an invalid entry. The first two error texts are guesses."""
     if not entry.get("resource", {}).get("type"):
         raise GUESS.invalid("A monitored resource must be specified for each log entry.")
     if len([key for key in _PAYLOADS if key in entry]) > 1:

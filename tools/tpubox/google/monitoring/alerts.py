@@ -1,8 +1,8 @@
-"""Cloud Monitoring: alert policies, the channels that hear of them, dashboards. Nothing is measured here.
+"""Cloud Monitoring: alert policies, their notification channels, dashboards. Nothing is measured here.
 
-A policy over a metric that Monitoring does not know is refused, as Terraform finds out on a new project: metrics of
-logs are known some time after they were made, those of programs once somebody has sent one. Nobody sends any here, so
-a query is taken only where it says that its metrics need not exist.
+A policy over a metric unknown to Monitoring is refused, as Terraform experiences in a new project: log-based metrics
+become known some time after their creation, metrics of programs with their first data. No program sends data here, so a
+query is accepted only if it declares that its metrics need not exist.
 https://cloud.google.com/monitoring/api/ref_v3/rest/v3/projects.alertPolicies
 https://github.com/hashicorp/terraform-provider-google/issues/11102
 """
@@ -99,7 +99,7 @@ def _show_channel(cloud: Cloud, call: Call) -> Doc:
 
 @api.on("DELETE", CHANNELS + "/{channel}")
 def _delete_channel(cloud: Cloud, call: Call) -> Doc:
-    """With `force` policies lose it; without, one that is in use stays."""
+    """Delete a channel; with `force` also remove it from the policies that use it."""
     name = _find_channel(cloud, call)["name"]
     users = {
         policy: doc
@@ -138,7 +138,7 @@ def _show_dashboard(cloud: Cloud, call: Call) -> Doc:
 
 @api.on("PATCH", DASHBOARDS + "/{dashboard}", body="Dashboard")
 def _change_dashboard(cloud: Cloud, call: Call) -> Doc:
-    """All of it is replaced: the method has no mask."""
+    """Replace the whole dashboard: the method has no mask."""
     old = _find_dashboard(cloud, call)
     if call.body.get("etag") not in (None, "", old["etag"]):
         raise GUESS.aborted(f"Etag {call.body['etag']} is not that of {old['name']}.")
@@ -162,7 +162,7 @@ def _put_dashboard(cloud: Cloud, name: str, asked: Doc) -> Doc:
 
 
 def _policy(cloud: Cloud, name: str, asked: Doc) -> Doc:
-    """As it is stored: checked, with names for its conditions."""
+    """Return the policy to store: checked, with names for its conditions."""
     conditions = asked.get("conditions") or []
     if not 1 <= len(conditions) <= MOST_CONDITIONS:
         raise GUESS.invalid(f"Field alert_policy.conditions must have from 1 to {MOST_CONDITIONS} conditions.")
@@ -196,7 +196,7 @@ def _check_condition(cloud: Cloud, project: str, condition: Doc, where: str) -> 
         ):
             raise GUESS.invalid(f"Field {where}: evaluation_interval must be a positive multiple of 30 seconds.")
         if not inner.get("disableMetricValidation"):
-            # That there is such a check the field's own description says.
+            # The description of the field documents this check.
             raise GUESS.not_found(f"Cannot find metric(s) of the query {inner['query']!r}.")
     elif given[0] in ("conditionThreshold", "conditionAbsent"):
         found = _METRIC.search(inner.get("filter", ""))
@@ -208,7 +208,7 @@ def _check_condition(cloud: Cloud, project: str, condition: Doc, where: str) -> 
 
 
 def _check_known(cloud: Cloud, project: str, metric: str) -> None:
-    """Google's own metrics are known at once, those of logs later."""
+    """Refuse an unknown metric. Google's own metrics are known at once, log-based ones after a delay."""
     prefix = "logging.googleapis.com/user/"
     own = cloud.state.get("log_metric", f"projects/{project}/metrics/{metric.removeprefix(prefix)}")
     foreign = metric.startswith(("custom.", "external.", "prometheus.", "workload."))
@@ -229,7 +229,7 @@ def _record(cloud: Cloud, call: Call) -> Doc:
 
 
 def _number(cloud: Cloud) -> str:
-    """As long as Google's are."""
+    """Return a number as long as Google's."""
     return str(10_000_000_000_000_000_000 + cloud.state.next())
 
 

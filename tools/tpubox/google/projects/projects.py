@@ -1,4 +1,4 @@
-"""Resource Manager: the projects, and who may do what in them. Billing: that they have an account."""
+"""Resource Manager: projects and their IAM policies. Billing: every project has an account."""
 
 from __future__ import annotations
 

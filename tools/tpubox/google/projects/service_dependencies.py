@@ -1,6 +1,7 @@
-"""Service Usage: which APIs need which others. To enable one enables what it needs; what others need stays enabled.
+"""Service Usage: dependencies between APIs.
 
-Only what reports of people who met it say: Google's own list is longer, and published nowhere.
+Enabling an API enables its dependencies; an API that others depend on stays enabled. The table holds only what users
+reported: Google's own list is longer and unpublished.
 """
 
 from __future__ import annotations
@@ -15,18 +16,21 @@ NEEDS = {
     "container": ("compute",),
     "tpu": ("compute",),
 }
-"""Without .googleapis.com. Of `cloudapis`, which new projects have, people were told when they disabled these two."""
+"""Dependencies, without .googleapis.com.
+
+The two of `cloudapis`, which new projects have, are those that users reported after they disabled them.
+"""
 _TYPE = "type.googleapis.com/google.rpc"
 
 
 def needed(service: str) -> list[str]:
-    """All that an API cannot be without, near and far."""
+    """Return all dependencies of an API, direct and indirect."""
     near = [_full(name) for name in NEEDS.get(service.partition(".")[0], ())]
     return list(dict.fromkeys(each for one in near for each in (one, *needed(one))))
 
 
 def dependents(service: str, enabled: Callable[[str], bool]) -> list[str]:
-    """All APIs that are enabled and cannot be without this one."""
+    """Return all enabled APIs that depend on this one."""
     return [full for full in map(_full, NEEDS) if service in needed(full) and enabled(full)]
 
 

@@ -1,7 +1,7 @@
-"""Service Usage: which APIs a project has enabled. A new project has few; the others refuse their calls.
+"""Service Usage: the enabled APIs of a project. A new project has few; the others refuse their calls.
 
-An API that was just enabled goes on refusing for a while, although it is listed as enabled. It comes with those that it
-needs, and these stay on as long as it is.
+A newly enabled API refuses calls for a while, although it is listed as enabled. Its dependencies are enabled with it,
+and stay enabled as long as it is.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ NOT_EMULATED = (
     *("binaryauthorization", "cloudapis", "cloudkms", "cloudtrace", "config", "containerfilesystem"),
     *("containersecurity", "datastore", "oauth2", "secretmanager"),
 )
-"""Enabled by people who set up a project; nothing of them is emulated."""
+"""APIs that users enable when they set up a project, without an emulation."""
 SERVICES = "projects/{project}/services"
 USAGE_SECONDS = 30 * 86400.0
 V1 = "google.api.serviceusage.v1"
 FILTERS = ("", "state:ENABLED", "state:DISABLED")
-"""All that there are, says the discovery document; the words of the refusal of another one are a guess."""
+"""All filters, according to the discovery document; the error text for another one is a guess."""
 
 api = Api(
     "service_usage",
@@ -87,7 +87,7 @@ def _enable_all(cloud: Cloud, project: str, services: list[str], kind: str) -> S
 
 
 def _switch(cloud: Cloud, project: str, services: list[str], others: list[str], state: str, kind: str) -> Started:
-    """`others` go with them. `kind`: of the message that it answers with at its end; each way has its own."""
+    """Start to enable or disable services, together with `others`. `kind` is the message of the final response."""
     names = [_body(cloud, project, service)["name"] for service in services]
     return cloud.start(api, state, "", f"projects/{project}/services", kind=kind, names=names, others=others)
 
@@ -109,7 +109,7 @@ def _switched(cloud: Cloud, operation: Doc) -> None:
 
 
 def known(cloud: Cloud) -> list[str]:
-    """All that a project can enable."""
+    """Return all services that a project can enable."""
     emulated = (api.document for api in cloud.apis.values() if api.document)
     return [f"{name}.googleapis.com" for name in sorted((*emulated, *NOT_EMULATED))]
 
@@ -125,7 +125,7 @@ def _is_on(cloud: Cloud, project: str, service: str) -> bool:
 
 
 def _is_used(cloud: Cloud, project: str, service: str) -> bool:
-    """Whether anybody asked it for anything lately, as far as requests are remembered and name their project."""
+    """Return True if recent requests, as far as they are remembered and name the project, used the service."""
     doors = [one.name for one in cloud.apis.values() if one.service == service]
     return any(
         one["path"].partition("/")[0] in doors
@@ -143,15 +143,17 @@ def _body(cloud: Cloud, project: str, service: str) -> Doc:
 
 
 def state_of(cloud: Cloud, project: str, service: str) -> Doc:
-    """Whether an API is on, and since when."""
+    """Return the state of an API and the time since which it applies."""
     on = cloud.settings.enabled
     first = {"state": "ENABLED" if "*" in on or service.partition(".")[0] in on else "DISABLED", "_since": 0.0}
     return cloud.state.get("service", f"projects/{project}/services/{service}") or first
 
 
 def check_enabled(cloud: Cloud, wanted: Api, project: str) -> None:
-    """Refuses where the project has the API off, or on for a moment only. Needed by handlers whose path names no
-    project."""
+    """Refuse if the project has the API disabled, or enabled it a moment ago.
+
+    For handlers whose path names no project.
+    """
     if not wanted.service:
         return
     now = state_of(cloud, project, wanted.service)

@@ -1,4 +1,4 @@
-"""Cloud Storage: what callers may say of a bucket. All else is Cloud Storage's to say, and passed over."""
+"""Cloud Storage: the bucket fields that callers may set. All others are ignored."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _CHANGED = (
     "storageClass",
 )
 _ALWAYS = ("iamConfiguration", "rpo", "softDeletePolicy", "storageClass")
-"""What every bucket has, so that nobody takes it away."""
+"""Fields of every bucket, which cannot be removed."""
 _MADE = (*_CHANGED, "customPlacementConfig", "hierarchicalNamespace", "name", "objectRetention")
 _MULTI_REGIONS = ("ASIA", "EU", "US")
 _DUAL_REGIONS = ("ASIA1", "EUR4", "EUR5", "EUR7", "EUR8", "NAM4")
@@ -33,7 +33,7 @@ _DAY = 86_400
 
 
 def made(body: Doc, now: str) -> Doc:
-    """A new bucket as its maker wants it, with what Google fills in."""
+    """Return a new bucket from the request, with Google's defaults."""
     sent = {key: value for key, value in body.items() if key in _MADE and value is not None}
     location = str(body.get("location") or "US").upper()
     placed = {"location": location, "locationType": _location_type(location, sent)}
@@ -49,7 +49,10 @@ def made(body: Doc, now: str) -> Doc:
 
 
 def changed(old: Doc, body: Doc, now: str, *, whole: bool) -> Doc:
-    """`whole`: what the body does not have goes away. That what every bucket has stays as it was is a guess."""
+    """Return the changed bucket; with `whole`, fields missing in the body are removed.
+
+    That the fields of every bucket are kept is a guess.
+    """
     sent = {key: value for key, value in body.items() if key in _CHANGED and (value is not None or key not in _ALWAYS)}
     if whole:
         left = {key: value for key, value in old.items() if key not in _REPLACED}
@@ -68,7 +71,7 @@ def _location_type(location: str, sent: Doc) -> str:
 
 
 def _checked(old: Doc, new: Doc, now: str) -> Doc:
-    """The new one, if it may be."""
+    """Return the new bucket with derived fields, or refuse it."""
     found = {**new, "storageClass": storage_classes.checked(new["storageClass"])}
     if new.get("labels") != old.get("labels"):
         _check_labels(new.get("labels") or {})
@@ -82,7 +85,7 @@ def _checked(old: Doc, new: Doc, now: str) -> Doc:
 
 
 def _access(old: Doc, wanted: Doc, now: str) -> Doc:
-    """With the older name of uniform access beside it, and the time until which it can be taken back."""
+    """Return the access configuration with the older name of uniform access, and the time limit for its revocation."""
     uniform = wanted.get("uniformBucketLevelAccess") or wanted.get("bucketPolicyOnly") or {}
     before = old.get("uniformBucketLevelAccess") or {}
     if not uniform.get("enabled"):
@@ -96,7 +99,10 @@ def _access(old: Doc, wanted: Doc, now: str) -> Doc:
 
 
 def _soft_delete(old: Doc | None, wanted: Doc, now: str) -> Doc:
-    """https://cloud.google.com/storage/docs/soft-delete"""
+    """Return the soft delete policy.
+
+    https://cloud.google.com/storage/docs/soft-delete
+    """
     seconds = int(wanted.get("retentionDurationSeconds") or 0)
     if seconds and not 7 * _DAY <= seconds <= 90 * _DAY:
         raise GUESS.invalid("Soft delete policies must have a retention duration of 0 or from 7 to 90 days.")
@@ -106,7 +112,10 @@ def _soft_delete(old: Doc | None, wanted: Doc, now: str) -> Doc:
 
 
 def _check_rule(action: Doc, condition: Doc) -> None:
-    """https://cloud.google.com/storage/docs/lifecycle"""
+    """Refuse an invalid lifecycle rule.
+
+    https://cloud.google.com/storage/docs/lifecycle
+    """
     if action.get("type") not in _ACTIONS or any(int(condition.get(name) or 0) < 0 for name in _COUNTS):
         raise GUESS.invalid("Invalid argument.")
     if action["type"] == "SetStorageClass":
@@ -114,7 +123,10 @@ def _check_rule(action: Doc, condition: Doc) -> None:
 
 
 def _check_labels(labels: dict[str, Any]) -> None:
-    """https://cloud.google.com/storage/docs/tags-and-labels#bucket-labels"""
+    """Refuse invalid labels.
+
+    https://cloud.google.com/storage/docs/tags-and-labels#bucket-labels
+    """
     keys = all(key[:1].isalpha() and is_resource_word(key) for key in labels)
     if len(labels) > 64 or not keys or not all(is_resource_word(str(value)) for value in labels.values()):
         raise BUCKET_LABELS.invalid("Invalid argument.")

@@ -1,8 +1,8 @@
-"""Buckets as folders: what a pod finds in a mounted bucket is what callers of Cloud Storage find, and vice versa.
+"""Buckets as folders: Pods with a mounted bucket and callers of Cloud Storage see the same contents.
 
-An object is a file at its name. Names that a folder cannot hold have none (a//b, .., a/b beside a, and a/ which stands
-for a folder): a bucket mounted by Cloud Storage FUSE does not show them as files either. Symbolic links are not
-followed, so nothing leads out of a bucket.
+An object is a file at its name. Names that a folder cannot hold have no file (a//b, .., a/b beside a, and a/ which
+means a folder): Cloud Storage FUSE does not show them as files either. Symbolic links are not followed, so no path
+leaves a bucket.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from itertools import takewhile
 from pathlib import Path
 
 END = "\n"
-"""Stands behind a name that others begin with: no name has it in it."""
+"""Terminator of a name, which separates it from longer names with the same start: no name contains it."""
 
 
 class Files:
@@ -33,7 +33,7 @@ class Files:
         shutil.rmtree(self._root / bucket, ignore_errors=True)
 
     def mark(self, bucket: str, name: str) -> str:
-        """Stands for the file as it is now: another one when it was written to. Empty where there is none."""
+        """Return a mark of the file's current state, which changes with each write; empty if there is no file."""
         try:
             found = self._path(bucket, name).lstat()
         except (OSError, ValueError):
@@ -41,11 +41,11 @@ class Files:
         return f"{found.st_ino} {found.st_size} {found.st_mtime_ns}" if stat.S_ISREG(found.st_mode) else ""
 
     def write(self, bucket: str, name: str, content: bytes) -> str:
-        """The mark of the new file, which appears as a whole; empty where there can be none."""
+        """Write the file atomically and return its mark; empty if the name cannot be a file."""
         try:
             path = self._path(bucket, name)
             path.parent.mkdir(parents=True, exist_ok=True)
-            draft = self._drafts / str(os.getpid())  # requests come one at a time
+            draft = self._drafts / str(os.getpid())  # requests are served one at a time
             draft.write_bytes(content)
             draft.replace(path)
         except (FileExistsError, NotADirectoryError, IsADirectoryError, ValueError):
@@ -53,14 +53,14 @@ class Files:
         return self.mark(bucket, name)
 
     def read(self, bucket: str, name: str, start: int = 0, length: int | None = None) -> bytes:
-        """Nothing where it went away meanwhile."""
+        """Return the content; empty if the file has disappeared."""
         with suppress(OSError), self._path(bucket, name).open("rb") as file:
             file.seek(start)
             return file.read(-1 if length is None else length)
         return b""
 
     def delete(self, bucket: str, name: str) -> None:
-        """Folders exist for what is in them: the last object takes them along."""
+        """Delete the file and the folders that become empty."""
         path = self._path(bucket, name)
         path.unlink(missing_ok=True)
         with suppress(OSError):  # not empty
@@ -68,7 +68,7 @@ class Files:
                 path.rmdir()
 
     def names(self, bucket: str, prefix: str = "", start: str = "") -> Iterator[str]:
-        """Of all files whose name begins so, from `start` on, in order; folders before that are not looked into."""
+        """Yield all file names with a prefix from `start` on, in order; earlier folders are not read."""
         try:
             inside = self._path(bucket, prefix.rpartition("/")[0]) if "/" in prefix else self._root / bucket
         except ValueError:
@@ -89,11 +89,11 @@ class Files:
 
 
 def _walk(folder: Path, below: str, start: str) -> Iterator[str]:
-    """In the order of names with their end, as the state has objects."""
+    """Yield names in the order of names with terminator, which is the order of objects in the state."""
     try:
         entries = [(f"{below}{one.name}{'/' if one.is_dir(follow_symlinks=False) else END}", one.path)
                    for one in os.scandir(folder)]  # fmt: skip
-    except OSError:  # it went away meanwhile, or is a file
+    except OSError:  # it disappeared, or is a file
         return
     for name, path in sorted(entries):
         if name.endswith("/"):

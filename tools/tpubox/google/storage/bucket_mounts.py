@@ -1,7 +1,7 @@
-"""Whether a pod on a node of GKE gets a bucket as a folder: what its driver for Cloud Storage asks before it mounts.
+"""Bucket mounts of Pods on GKE nodes: the checks of the Cloud Storage driver before it mounts.
 
-The cluster has to have the driver, its nodes Workload Identity, and the pod's own account has to be allowed to list and
-read the bucket. One that may not write gets it all the same, and is refused when it does.
+The cluster needs the driver, its nodes need Workload Identity, and the Pod's own account needs permission to list and
+read the bucket. A Pod without write permission gets the mount too, and its writes are refused.
 https://github.com/GoogleCloudPlatform/gcs-fuse-csi-driver/blob/main/docs/troubleshooting.md
 """
 
@@ -37,9 +37,11 @@ def mount(
     folder: str = "",
     listed: str = "",
 ) -> Doc:
-    """`refused`: in the words of the driver; empty where the pod gets it. `writable`: whether it may write there.
-    `folder`: the only one of the bucket that it is to see. `listed`: what the driver lists to see whether it may, which
-    is the whole bucket unless it is told to leave that."""
+    """Return `refused`, the driver's error or an empty string, and `writable`.
+
+    `folder` is the only folder of the bucket that the Pod is to see. `listed` is the prefix that the driver lists to
+    check access: the whole bucket unless configured otherwise.
+    """
     found = pod_identity.find(cloud, node, namespace, account, annotated)
     if not _has_driver(cloud.state.get("cluster", found.cluster) or {}):
         return _refused(_NO_DRIVER)
@@ -67,7 +69,10 @@ def _refused(why: str) -> Doc:
 
 
 def _has_driver(cluster: Doc) -> bool:
-    """Autopilot has it always. https://cloud.google.com/kubernetes-engine/docs/how-to/cloud-storage-fuse-csi-driver-setup"""
+    """Return True if the cluster has the driver; Autopilot always does.
+
+    https://cloud.google.com/kubernetes-engine/docs/how-to/cloud-storage-fuse-csi-driver-setup
+    """
     told = ((cluster.get("addonsConfig") or {}).get("gcsFuseCsiDriverConfig") or {}).get("enabled")
     return bool(told or (cluster.get("autopilot") or {}).get("enabled"))
 

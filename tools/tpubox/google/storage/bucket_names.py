@@ -1,4 +1,7 @@
-"""Cloud Storage: what buckets may be called. https://cloud.google.com/storage/docs/buckets#naming"""
+"""Cloud Storage: valid bucket names.
+
+https://cloud.google.com/storage/docs/buckets#naming
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ def check(name: str) -> None:
     if not _is_valid(name):
         raise BUCKET_NAME.invalid(f"Invalid bucket name: '{name}'")
     if "." in name:
-        # A name with dots is a domain, and belongs to its owner. Nobody owns one here.
+        # A name with dots is a domain that the caller must own; the emulator knows no owners.
         site = "https://www.google.com/webmasters/verification/verification?siteUrl="
         raise BUCKET_DOMAIN.refused(403, f"You must verify site or domain ownership at {site}{name}")
 

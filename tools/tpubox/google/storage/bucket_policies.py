@@ -1,4 +1,4 @@
-"""Cloud Storage: policies of buckets, and what those of their managed folders have in common with them."""
+"""Cloud Storage: policies of buckets, and their common parts with policies of managed folders."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def read(cloud: Cloud, resource: str, call: Call) -> Doc:
 
 
 def write(cloud: Cloud, resource: str, call: Call) -> Doc:
-    """Replaces the policy of a bucket or of a folder in it, if the bucket takes such a policy."""
+    """Replace the policy of a bucket or of a folder in it, if the bucket accepts it."""
     config = find_bucket(cloud, call["bucket"])["iamConfiguration"]
     bindings = call.body.get("bindings", [])
     members = {member for binding in bindings for member in binding.get("members", [])}
@@ -45,7 +45,7 @@ def write(cloud: Cloud, resource: str, call: Call) -> Doc:
             "enforced.",
         )
     if policy_versions.has_conditions(bindings) and not config.get("uniformBucketLevelAccess", {}).get("enabled"):
-        # Of the words, "enable uniform bucket-level access" is known.
+        # Only "enable uniform bucket-level access" is known of this text.
         raise CONDITION_VERSION.refused(
             412, "To set conditions in the policy of a bucket, enable uniform bucket-level access on it."
         )
@@ -53,7 +53,7 @@ def write(cloud: Cloud, resource: str, call: Call) -> Doc:
 
 
 def held(cloud: Cloud, call: Call, name: str | None = None) -> Doc:
-    """Of the permissions that are asked about, those that the caller has on the bucket or on a folder of it."""
+    """Return the requested permissions that the caller has on the bucket or on a folder of it."""
     full = f"projects/_/buckets/{call['bucket']}" + (f"/managedFolders/{name}" if name else "")
     asked = [one for one in call.query.get("permissions", "").split(",") if one]
     found = held_permissions.held(cloud, call, asked, scopes(cloud, call["bucket"], name), Facts(full))

@@ -1,4 +1,4 @@
-"""Cloud Storage: buckets. Terraform keeps its state in one, so this API is served at the root of the host too."""
+"""Cloud Storage: buckets. Terraform keeps its state in one, so this API is also served at the root of the host."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tpubox.google.wire.state import Doc
 BUCKET = "b/{bucket}"
 SERVICE = "storage.googleapis.com"
 _ACLS = ("predefinedAcl", "predefinedDefaultObjectAcl", "destinationPredefinedAcl")
-"""Parameters that say who may do what with one thing, which a bucket with uniform access says alone."""
+"""Parameters that grant access to a single resource, which uniform access forbids."""
 
 api = Api("storage", service=SERVICE, document="storage", title="Cloud Storage JSON API", own_front=True)
 
@@ -29,9 +29,9 @@ def find_bucket(cloud: Cloud, name: str) -> Doc:
 
 
 def need(cloud: Cloud, call: Call, permission: str, bucket: str, name: str | None = None) -> None:
-    """Refuses who may not do this with a bucket, or with the object of that name in it.
+    """Refuse a caller without the permission on a bucket, or on the named object in it.
 
-    Objects are listed by the policy of a managed folder only where the prefix lies inside it.
+    The policy of a managed folder permits listing only if the prefix lies inside it.
     https://cloud.google.com/storage/docs/managed-folders
     """
     if call.request.principal == permissions.OWNER:
@@ -44,7 +44,7 @@ def need(cloud: Cloud, call: Call, permission: str, bucket: str, name: str | Non
 
 
 def scopes(cloud: Cloud, bucket: str, name: str | None) -> list[str]:
-    """Whose policies say what may be done with the object or folder of that name: the nearest first."""
+    """Return the resources whose policies apply to the named object or folder, nearest first."""
     project = f"projects/{cloud.project(find_bucket(cloud, bucket)['projectNumber'])}"
     folders = [one["name"] for one in cloud.state.all("folder", f"{bucket}/").values()]
     inside = sorted((one for one in folders if (name or "").startswith(one)), key=len, reverse=True)
@@ -52,7 +52,10 @@ def scopes(cloud: Cloud, bucket: str, name: str | None) -> list[str]:
 
 
 def check_acl(call: Call, bucket: Doc) -> None:
-    """https://cloud.google.com/storage/docs/uniform-bucket-level-access"""
+    """Refuse ACL parameters for a bucket with uniform access.
+
+    https://cloud.google.com/storage/docs/uniform-bucket-level-access
+    """
     uniform = bucket["iamConfiguration"].get("uniformBucketLevelAccess", {}).get("enabled")
     if uniform and any(call.query.get(name) for name in _ACLS):
         raise UNIFORM_ACCESS.invalid(
@@ -145,7 +148,7 @@ def _delete(cloud: Cloud, call: Call) -> Answer:
     storage_preconditions.check_bucket(call, found)
     name = found["name"]
     object_versions.notice(cloud, name)
-    # That managed folders hold a bucket too is a guess: they hold objects as folders of a file system do.
+    # That managed folders prevent deletion is a guess: they hold objects like folders of a file system.
     if cloud.state.all("object", f"{name}/") or cloud.state.all("folder", f"{name}/"):
         raise BUCKET_NOT_EMPTY.refused(409, "The bucket you tried to delete is not empty.", reason="conflict")
     cloud.state.delete("bucket", name)

@@ -1,4 +1,4 @@
-"""Cloud Storage: managed folders, prefixes of a bucket with a policy of their own.
+"""Cloud Storage: managed folders, which are prefixes of a bucket with a policy of their own.
 
 https://cloud.google.com/storage/docs/managed-folders
 """

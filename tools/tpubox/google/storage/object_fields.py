@@ -1,4 +1,4 @@
-"""Cloud Storage: what callers may say of an object. All else is Cloud Storage's to say, and passed over."""
+"""Cloud Storage: the object fields that callers may set. All others are ignored."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MADE = (*DESCRIBED, "acl", "contexts", "retention", *_HOLDS, "kmsKeyName", "md5
 
 
 def parsed(content: bytes) -> Doc:
-    """The description of an object that travels with its content."""
+    """Parse the object's description that is sent with its content."""
     try:
         found = json.loads(content or b"{}")
     except ValueError as error:
@@ -30,7 +30,7 @@ def parsed(content: bytes) -> Doc:
 
 
 def uploaded(call: Call, about: Doc) -> Doc:
-    """What an upload says of its object, in its query too."""
+    """Return the description in an upload's body and query."""
     known = schemas.check("storage", "Object", about, own_front=True)
     if encoding := call.query.get("contentEncoding"):
         known["contentEncoding"] = encoding
@@ -38,7 +38,7 @@ def uploaded(call: Call, about: Doc) -> Doc:
 
 
 def made(about: Doc, name: str) -> Doc:
-    """A new object's description, without what is not the caller's to say."""
+    """Return a new object's description with only the fields that callers may set."""
     check_name(name)
     kept: Doc = {key: value for key, value in about.items() if key in _MADE and value is not None}
     if "storageClass" in kept:
@@ -47,19 +47,22 @@ def made(about: Doc, name: str) -> Doc:
 
 
 def copied(source: Doc, about: Doc) -> Doc:
-    """A caller who describes the copy describes all of it.
+    """Return the description of a copy: the request's, if it has one, otherwise the source's.
 
     https://cloud.google.com/storage/docs/json_api/v1/objects/rewrite
     """
     described = {key: value for key, value in about.items() if key in (*DESCRIBED, *_HOLDS)}
     if described:
         return described
-    # A copy is stored as its bucket says.
+    # The bucket sets the storage class of a copy.
     return {key: source[key] for key in DESCRIBED if key in source and key != "storageClass"}
 
 
 def changed(old: Doc, body: Doc, *, whole: bool) -> Doc:
-    """`whole`: what the body does not have goes away. How something is stored is changed by rewriting it."""
+    """Return the changed object; with `whole`, fields missing in the body are removed.
+
+    The storage class changes only by a rewrite.
+    """
     sent = {key: value for key, value in body.items() if key in _CHANGED}
     if whole:
         return {**{key: value for key, value in old.items() if key not in _REPLACED}, **sent}
@@ -67,7 +70,10 @@ def changed(old: Doc, body: Doc, *, whole: bool) -> Doc:
 
 
 def check_name(name: str) -> None:
-    """https://cloud.google.com/storage/docs/objects#naming"""
+    """Refuse an invalid object name.
+
+    https://cloud.google.com/storage/docs/objects#naming
+    """
     if not name:
         raise GUESS.refused(400, "Required", reason="required")
     wrong = name in (".", "..") or name.startswith(".well-known/acme-challenge/") or re.search(r"[\r\n]", name)

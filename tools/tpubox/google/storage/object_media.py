@@ -1,4 +1,4 @@
-"""Cloud Storage: an object's content, whole or in part, and unpacked for callers who do not take it packed.
+"""Cloud Storage: the content of an object, whole or in part, decompressed for callers that do not accept gzip.
 
 https://cloud.google.com/storage/docs/transcoding
 """
@@ -40,10 +40,10 @@ def read(cloud: Cloud, call: Call, found: Doc) -> Answer:
         try:
             content = gzip.decompress(content)
         except (OSError, EOFError, zlib.error):
-            pass  # it is not what its description says: that Google gives it as it is is a guess
+            pass  # not really gzip; that Google returns it unchanged is a guess
         else:
             del headers["content-encoding"], headers["accept-ranges"]
-            return Answer(200, content, {**headers, "warning": "214 UploadServer gunzipped"})  # whatever the range
+            return Answer(200, content, {**headers, "warning": "214 UploadServer gunzipped"})  # the range is ignored
     return _part(cloud, call, found, headers)
 
 

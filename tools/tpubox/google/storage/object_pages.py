@@ -1,4 +1,4 @@
-"""Cloud Storage: a page of a bucket's objects, read from where it begins and no farther than it goes."""
+"""Cloud Storage: a page of a bucket's objects, which reads only the entries of the page."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _LAST = "\U0010ffff"
 
 
 def read(cloud: Cloud, call: Call, bucket: str, start: str, most: int) -> tuple[list[Doc | str], str | None]:
-    """Objects, and the prefixes that stand for several, from the place `start` on; the place of the next page."""
+    """Return objects and common prefixes from the position `start` on, and the position of the next page."""
     query, every = call.query, call.flag("versions")
     prefix, delimiter = query.get("prefix", ""), query.get("delimiter", "")
     first, last = query.get("startOffset", ""), query.get("endOffset", "")
@@ -20,7 +20,7 @@ def read(cloud: Cloud, call: Call, bucket: str, start: str, most: int) -> tuple[
     names = _Names(cloud, bucket, prefix, place)
     found: list[Doc | str] = []
     while (name := names.at(place)) is not None:
-        live = object_versions.live(cloud, bucket, name)  # what happened to its file is noticed
+        live = object_versions.live(cloud, bucket, name)  # also records changes of its file
         before, place = place, f"{name}{END}{_LAST}"
         if name < first or (last and name >= last):
             continue
@@ -30,7 +30,7 @@ def read(cloud: Cloud, call: Call, bucket: str, start: str, most: int) -> tuple[
         if things and cut >= 0:
             folder = name[: cut + len(delimiter)]
             things = [] if found[-1:] == [folder] else [(f"{name}{END}", folder)]
-            place = folder + _LAST  # all in it is behind us
+            place = folder + _LAST  # skips everything in the folder
         for at, thing in things:
             if len(found) == most:
                 return found, at
@@ -43,7 +43,7 @@ def _place(doc: Doc) -> str:
 
 
 class _Names:
-    """Of objects that are known, and of files that were made behind the API's back."""
+    """Names of known objects, and of files created behind the API's back."""
 
     def __init__(self, cloud: Cloud, bucket: str, prefix: str, start: str) -> None:
         self._cloud, self._bucket, self._prefix = cloud, bucket, prefix
@@ -51,7 +51,7 @@ class _Names:
         self._file = next(self._files, None)
 
     def at(self, place: str) -> str | None:
-        """The first from that place on, which is never before the last one."""
+        """Return the first name from that position on; positions must not decrease between calls."""
         while self._file is not None and f"{self._file}{END}" < place:
             self._file = next(self._files, None)
         key = self._cloud.state.first("object", f"{self._bucket}/{place}", f"{self._bucket}/{self._prefix}")

@@ -1,4 +1,4 @@
-"""Cloud Storage: what may not be deleted or replaced yet: objects that are held, or that a bucket's policy retains.
+"""Cloud Storage: objects that cannot be deleted or replaced yet, because of a hold or a bucket's retention policy.
 
 https://cloud.google.com/storage/docs/bucket-lock and https://cloud.google.com/storage/docs/object-holds
 """
@@ -13,9 +13,9 @@ from tpubox.google.wire.state import Doc
 
 _HOLDS = {"temporaryHold": "Temporary", "eventBasedHold": "Event-Based"}
 _SINCE = "_retained_since"
-"""The field with the time from which an object is retained, where that is not the one when it was made."""
+"""Field with the start of an object's retention, if it differs from the creation time."""
 _LONGEST = 3_155_760_000
-"""Seconds: 100 years."""
+"""100 years in seconds."""
 
 
 def check_may_go(cloud: Cloud, bucket: Doc, found: Doc) -> None:
@@ -38,7 +38,7 @@ def check_may_go(cloud: Cloud, bucket: Doc, found: Doc) -> None:
 
 
 def shown(bucket: Doc, found: Doc) -> Doc:
-    """What Google adds to an object that is retained. While an event is waited for, nobody knows until when."""
+    """Return Google's additions to a retained object. Under an event-based hold the expiration is unknown."""
     until = _until(bucket, found)
     return {"retentionExpirationTime": stamp(until)} if until and not found.get("eventBasedHold") else {}
 
@@ -48,12 +48,12 @@ def at_first(bucket: Doc) -> Doc:
 
 
 def at_change(old: Doc, new: Doc, now: str) -> Doc:
-    """With the event that was waited for, time begins anew."""
+    """Restart the retention period when the event-based hold is released."""
     return {_SINCE: now} if old.get("eventBasedHold") and not new.get("eventBasedHold") else {}
 
 
 def policy(old: Doc | None, wanted: Doc | None, bucket: str, now: str) -> Doc | None:
-    """The policy of a bucket that had the old one. One that is locked may only grow."""
+    """Return the new policy of a bucket with the old one. A locked policy can only be extended."""
     period = _period(wanted)
     if wanted is not None and not 0 < period <= _LONGEST:
         raise GUESS.invalid("Invalid argument.")

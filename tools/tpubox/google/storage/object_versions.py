@@ -1,8 +1,8 @@
-"""Cloud Storage: an object's versions. The live one is the newest that was not deleted, and its content is a file.
+"""Cloud Storage: versions of objects. The live version is the newest that was not deleted; its content is a file.
 
-A version's document is kept under its bucket, name and generation. What happens to files behind the API's back (pods
-mount buckets) is noticed when somebody asks: a file that is new or was written to is a new version, one that is gone
-was deleted. Of a version that was replaced that way nothing is left, also where the bucket keeps versions.
+A version's document is stored under its bucket, name and generation. Changes of files behind the API's back (Pods mount
+buckets) are noticed at the next request: a new or changed file is a new version, a missing one was deleted. A version
+replaced that way is lost, even if the bucket keeps versions.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tpubox.google.wire.sources import GUESS
 from tpubox.google.wire.state import Doc
 
 _MARK = "_mark"
-"""The field with the mark of the file; a version without it has its content in the state."""
+"""Field with the mark of the file; a version without it has its content in the state."""
 
 
 def live(cloud: Cloud, bucket: str, name: str) -> Doc | None:
@@ -34,20 +34,20 @@ def live(cloud: Cloud, bucket: str, name: str) -> Doc | None:
 
 
 def versions(cloud: Cloud, bucket: str, name: str) -> list[Doc]:
-    """Oldest first."""
-    # Names may contain slashes and anything else but line breaks.
+    """Return all versions, oldest first."""
+    # Names may contain slashes, and every character except line breaks.
     return list(cloud.state.all("object", f"{bucket}/{name}{END}").values())
 
 
 def notice(cloud: Cloud, bucket: str) -> None:
-    """Look at all files of a bucket."""
+    """Notice the changes of all files of a bucket."""
     known = {doc["name"] for doc in cloud.state.all("object", f"{bucket}/").values() if _MARK in doc}
     for name in known | set(cloud.files.names(bucket)):
         live(cloud, bucket, name)
 
 
 def store(cloud: Cloud, bucket: Doc, about: Doc, content: bytes, components: int = 0) -> Doc:
-    """Writes a new version of an object; `components`: of how many objects it was composed."""
+    """Write a new version of an object; `components` is the number of objects it was composed of."""
     name = about["name"]
     for field, right in _checksums(content).items():
         if about.get(field, right) != right:
@@ -56,7 +56,7 @@ def store(cloud: Cloud, bucket: Doc, about: Doc, content: bytes, components: int
     before = _to_keep(cloud, old)
     if old and before is None:
         object_retention.check_may_go(cloud, bucket, old)
-    mark = cloud.files.write(bucket["name"], name, content)  # over the old one: who reads it finds one or the other
+    mark = cloud.files.write(bucket["name"], name, content)  # atomic: a reader finds the old or the new content
     _retire(cloud, old, before)
     made = _record(cloud, bucket, {**object_retention.at_first(bucket), **about}, content, mark, components)
     if not mark:
@@ -71,7 +71,7 @@ def content_of(cloud: Cloud, doc: Doc, start: int = 0, length: int | None = None
 
 
 def retire(cloud: Cloud, old: Doc) -> None:
-    """What happens to a version that is no longer the live one: kept where the bucket keeps versions, else gone."""
+    """Retire a live version: keep it if the bucket keeps versions, otherwise delete it."""
     before = _to_keep(cloud, old)
     if before is None:
         object_retention.check_may_go(cloud, _bucket(cloud, old["bucket"]), old)
@@ -101,17 +101,17 @@ def erase(cloud: Cloud, doc: Doc) -> None:
 
 
 def change(cloud: Cloud, doc: Doc) -> None:
-    """Another document for the same version."""
+    """Store another document for the same version."""
     cloud.state.put("object", key(doc), doc)
 
 
 def _record(cloud: Cloud, bucket: Doc, about: Doc, content: bytes, mark: str, components: int = 0) -> Doc:
-    # Generations are microseconds in Google, and grow in any case.
+    # Generations are microseconds in Google, and always increase.
     generation = str(int(cloud.clock.now()) * 1_000_000 + cloud.state.next())
     now = cloud.stamp()
     checksums: Doc = _checksums(content)
     if components:
-        # https://cloud.google.com/storage/docs/composite-objects: they have no MD5
+        # Composite objects have no MD5: https://cloud.google.com/storage/docs/composite-objects
         checksums = {"crc32c": checksums["crc32c"], "componentCount": components}
     made = {
         "contentType": "application/octet-stream",
@@ -135,12 +135,12 @@ def _record(cloud: Cloud, bucket: Doc, about: Doc, content: bytes, mark: str, co
 
 def _bucket(cloud: Cloud, name: str) -> Doc:
     found = cloud.state.get("bucket", name)
-    assert found is not None  # or it would have no objects and no folder
+    assert found is not None  # callers have an object or a folder of it
     return found
 
 
 def key(doc: Doc) -> str:
-    """Its name in the state: objects in the order of their names, versions oldest first."""
+    """Return the key in the state: objects in the order of their names, versions oldest first."""
     return f"{doc['bucket']}/{doc['name']}{END}{int(doc['generation']):020d}"
 
 

@@ -25,7 +25,7 @@ def find(cloud: Cloud, call: Call) -> Doc:
 
 
 def _version(cloud: Cloud, bucket: str, name: str, generation: str | None) -> Doc:
-    """The live one where none is asked for."""
+    """Return the requested version, by default the live one."""
     found = object_versions.live(cloud, bucket, name)
     if generation:
         every = object_versions.versions(cloud, bucket, name)
@@ -36,14 +36,14 @@ def _version(cloud: Cloud, bucket: str, name: str, generation: str | None) -> Do
 
 
 def may_write(cloud: Cloud, call: Call, bucket: str, name: str) -> None:
-    """Refuses who may not make this object; to replace one is to delete it as well."""
+    """Refuse a caller who may not create this object; replacing one also needs the permission to delete."""
     need(cloud, call, "storage.objects.create", bucket, name)
     if object_versions.live(cloud, bucket, name):
         need(cloud, call, "storage.objects.delete", bucket, name)
 
 
 def shown(call: Call, bucket: Doc, doc: Doc) -> Doc:
-    """An object as its readers see it, with links that lead back here."""
+    """Return an object as readers see it, with links to this server."""
     name = f"b/{doc['bucket']}/o/{quote(doc['name'], safe='')}"
     media = f"{call.request.base}/download/storage/v1/{name}?generation={doc['generation']}&alt=media"
     links = {"selfLink": f"{call.request.base}/storage/v1/{name}", "mediaLink": media}
@@ -64,7 +64,7 @@ def _show(cloud: Cloud, call: Call) -> Answer | Doc:
 
 @root.on("GET HEAD", "{bucket}/{object+}")
 def _read(cloud: Cloud, call: Call) -> Answer:
-    """The path of the older XML API, by which Go programs read objects."""
+    """Read an object by the path of the older XML API, which Go programs use."""
     need(cloud, call, "storage.objects.get", call["bucket"], call["object"])
     found = find(cloud, call)
     storage_preconditions.check_headers(call, found)
@@ -131,7 +131,7 @@ def _compose(cloud: Cloud, call: Call) -> Doc:
     sources = [_source(cloud, call, one) for one in call.body.get("sourceObjects", [])]
     if not 1 <= len(sources) <= 32:
         raise GUESS.invalid("From 1 to 32 source objects can be composed.")
-    # gcloud sends the first source's description along: what it says of that one's content is not the result's.
+    # gcloud sends the first source's description, whose content fields do not apply to the result.
     sent = call.body.get("destination") or {}
     about = {key: value for key, value in sent.items() if key in object_fields.DESCRIBED}
     whole = b"".join(object_versions.content_of(cloud, one) for one in sources)
@@ -141,7 +141,7 @@ def _compose(cloud: Cloud, call: Call) -> Doc:
 
 
 def _source(cloud: Cloud, call: Call, asked: Doc) -> Doc:
-    """An object that another one is composed of, on the conditions that are written beside it."""
+    """Return a source object of a composition, subject to its own preconditions."""
     bucket, name = call["bucket"], asked.get("name") or ""
     if not name:
         raise GUESS.refused(400, "Required", reason="required")
@@ -158,7 +158,7 @@ def _copy(cloud: Cloud, call: Call) -> Doc:
     may_write(cloud, call, call["to"], call["copy"])
     bucket = find_bucket(cloud, call["to"])
     check_acl(call, bucket)
-    # Which version of the source is meant, its query says in a word of its own.
+    # The query names the source's version in a parameter of its own.
     find_bucket(cloud, call["bucket"])
     found = _version(cloud, call["bucket"], call["object"], call.query.get("sourceGeneration"))
     storage_preconditions.check(call.query, found, what="Source")

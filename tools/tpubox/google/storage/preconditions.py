@@ -1,4 +1,4 @@
-"""Cloud Storage: the conditions on which a caller wants something read or done.
+"""Cloud Storage: request preconditions.
 
 https://cloud.google.com/storage/docs/request-preconditions
 """
@@ -18,25 +18,28 @@ _READS = ("GET", "HEAD")
 
 
 def check(conditions: Mapping[str, Any], found: Doc | None, *, what: str = "", reads: bool = False) -> None:
-    """`what` is Source for the second thing of a request. What was not to be read again has its own number."""
+    """Refuse a request whose preconditions fail, with 304 for unchanged reads.
+
+    `what` is "Source" for the second resource of a request.
+    """
     for field in _NAMES:
         value = str(found[field]) if found else "0"
         head = f"if{what}{field.capitalize()}"
         if str(conditions.get(f"{head}Match", value)) != value:
             raise _failed()
         unwanted = conditions.get(f"{head}NotMatch")
-        # With no live object there is no generation that could be another one.
+        # Without a live object, no generation can differ.
         if unwanted is not None and (str(unwanted) == value or (field == "generation" and not found)):
             raise PRECONDITION.refused(304, "") if reads else _failed()
 
 
 def check_bucket(call: Call, found: Doc) -> None:
-    """Buckets are asked for by metageneration alone."""
+    """Check preconditions of a bucket, which only has a metageneration."""
     check(call.query, {"generation": "0", **found}, reads=call.request.method in _READS)
 
 
 def check_headers(call: Call, found: Doc) -> None:
-    """As callers of the XML API write them.
+    """Check preconditions in the headers of the XML API.
 
     https://cloud.google.com/storage/docs/xml-api/reference-headers#xgoogifgenerationmatch
     """
@@ -47,7 +50,7 @@ def check_headers(call: Call, found: Doc) -> None:
 
 
 def check_etag(call: Call, found: Doc) -> None:
-    """If-Match and If-None-Match, of requests that read: others pass over them, and over an etag in a body.
+    """Check If-Match and If-None-Match of reads; other requests ignore them, and an etag in a body.
 
     https://github.com/googleapis/python-storage/pull/489
     """

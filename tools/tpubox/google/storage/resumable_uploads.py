@@ -1,4 +1,4 @@
-"""Cloud Storage: uploads in pieces, which go on after a connection was lost.
+"""Cloud Storage: resumable uploads, which continue after a lost connection.
 
 https://cloud.google.com/storage/docs/performing-resumable-uploads
 """
@@ -18,15 +18,20 @@ from tpubox.google.wire.sources import GUESS, UPLOAD_PIECE
 from tpubox.google.wire.state import Doc
 
 _UNIT = 256 << 10
-"""Bytes; Cloud Storage keeps multiples of it, but of the last piece."""
+"""Bytes; Cloud Storage keeps multiples of it, except for the last piece."""
 _KNOWN_SECONDS = 3600.0
-"""How long the object of an upload that ended is told to who asks for the upload. Google's end after a week."""
+"""Time for which the object of a completed upload is returned to requests for the upload.
+
+Google's uploads expire after a week.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """What a request says of its bytes. `total` is None while nobody knows it; `start` is None where the caller only
-    asks how far it came."""
+    """Range of a request's bytes.
+
+    `total` is None while it is unknown; `start` is None if the caller only asks for the progress.
+    """
 
     start: int | None
     total: int | None
@@ -50,7 +55,7 @@ def begin(cloud: Cloud, call: Call) -> Answer:
 def go_on(cloud: Cloud, call: Call) -> Answer | Doc:
     upload = call.query["upload_id"]
     if ended := cloud.state.get("ended_upload", upload):
-        # The answer to the last piece may have been lost.
+        # The response to the last piece may have been lost.
         return storage_objects.shown(call, find_bucket(cloud, call["bucket"]), ended["object"])
     session = cloud.state.get("upload", upload)
     if session is None:
@@ -82,7 +87,7 @@ def _told(call: Call) -> _Piece:
     if told[1] is None:
         return _Piece(None, total)
     start = int(told[1])
-    if told[2] == "*":  # all that is left, as Google's client for Node.js writes it
+    if told[2] == "*":  # the whole rest, as Google's client for Node.js writes it
         return _Piece(start, start + length if total is None else total)
     last = int(told[2])
     if last < start or (total is not None and last >= total):
@@ -97,7 +102,7 @@ def _told(call: Call) -> _Piece:
 
 
 def _take(cloud: Cloud, upload: str, piece: _Piece, content: bytes) -> int:
-    """How many bytes there are with this piece. What is there already stays, also where it is sent again."""
+    """Store a piece and return the number of bytes received. Bytes that are sent again are ignored."""
     have = cloud.state.pieces_end(upload)
     if piece.start is None:
         return have

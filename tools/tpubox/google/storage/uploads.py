@@ -1,4 +1,4 @@
-"""Cloud Storage: the ways of writing an object: at once, with a description, or in pieces that may be resumed."""
+"""Cloud Storage: the kinds of upload: at once, with a description, or in resumable pieces."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tpubox.google.wire.state import Doc
 PATH = "storage/v1/b/{bucket}/o"
 
 api = Api("upload", service=SERVICE, own_front=True)
-resumable = Api("resumable", service=SERVICE, own_front=True)  # where gcloud begins uploads of large files
+resumable = Api("resumable", service=SERVICE, own_front=True)  # where gcloud starts uploads of large files
 
 
 @api.on("POST PUT", PATH)
@@ -46,7 +46,7 @@ def _store(cloud: Cloud, call: Call, about: Doc, content: bytes) -> Doc:
 
 
 def _parts(call: Call) -> tuple[Doc, bytes]:
-    """The two parts of a multipart body. The line break before a boundary belongs to the boundary."""
+    """Return the two parts of a multipart body. The line break before a boundary belongs to the boundary."""
     found = re.search(r"boundary=[\"']?([^\"';]+)", call.request.headers.get("content-type", ""))
     parts = call.request.content.split(b"--" + found[1].encode()) if found else []
     if len(parts) != 4:

@@ -1,4 +1,7 @@
-"""Errors as Cloud Storage's XML API writes them: https://cloud.google.com/storage/docs/xml-api/reference-status"""
+"""Errors in the format of Cloud Storage's XML API.
+
+https://cloud.google.com/storage/docs/xml-api/reference-status
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Cloud TPU API v2alpha1: maintenance that users ask after and bring about themselves, of a TPU VM and of those that a
-queued resource made. v2 has none of these methods. https://cloud.google.com/tpu/docs/maintenance-events
+"""Cloud TPU API v2alpha1: maintenance that users query and trigger, for TPU VMs and those of queued resources.
+
+v2 has none of these methods. https://cloud.google.com/tpu/docs/maintenance-events
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from tpubox.google.wire.state import Doc
 
 @api.on("POST", VM + ":simulateMaintenanceEvent", body="SimulateMaintenanceEventRequest")
 def _simulate(cloud: Cloud, call: Call) -> Started:
-    """Of the first worker that is named alone, and of worker 0 where none is."""
+    """Simulate maintenance of the first named worker only, or of worker 0 if none is named."""
     vm = _ready_vm(cloud, VM.format(**call.names))
     known = [str(worker) for worker in range(vm["_hosts"])]
     asked = call.body.get("workerIds") or ["0"]
@@ -47,7 +48,7 @@ def _performed(cloud: Cloud, operation: Doc) -> None:
 
 @api.on("GET", QUEUED + ":getMaintenanceInfo")
 def _info(cloud: Cloud, call: Call) -> Doc:
-    """Of the nodes for which there is any."""
+    """Return the upcoming maintenance of the nodes that have any."""
     tpu_versions.need_alpha(call)
     doc = find_queued(cloud, call)
     vms = [vm for vm in queue_progress.vms(cloud, doc).values() if vm.get("upcomingMaintenance")]
@@ -64,8 +65,10 @@ def _info(cloud: Cloud, call: Call) -> Doc:
 
 @api.on("POST", QUEUED + ":performMaintenanceQueuedResource", body="PerformMaintenanceQueuedResourceRequest")
 def _perform_queued(cloud: Cloud, call: Call) -> Started:
-    """Of all of the nodes that are named, or of none. Whether Google takes full names too is a guess, and that it
-    refuses a request without any."""
+    """Perform the maintenance of all named nodes, or of none.
+
+    Accepting full names, and refusing a request without names, are guesses.
+    """
     doc = find_queued(cloud, call)
     if doc["state"]["state"] != "ACTIVE":
         raise GUESS.not_ready(f"{doc['name']} is {doc['state']['state']}, not ACTIVE.")
@@ -98,7 +101,7 @@ def _ready_vm(cloud: Cloud, full: str) -> Doc:
 
 
 def _announced_vm(cloud: Cloud, full: str) -> Doc:
-    """One whose maintenance is to come."""
+    """Return a TPU VM with upcoming maintenance."""
     vm = _ready_vm(cloud, full)
     if (vm.get("upcomingMaintenance") or {}).get("maintenanceStatus") != "PENDING":
         raise GUESS.not_ready(f"Node {full} has no upcoming maintenance.")

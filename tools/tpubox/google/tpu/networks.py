@@ -1,4 +1,4 @@
-"""The networks that TPU VMs are in: they must be there when a VM comes, and stay for as long as it stands."""
+"""Networks of TPU VMs: they must exist when a VM is created, and stay as long as it exists."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from tpubox.google.wire.sources import GUESS
 from tpubox.google.wire.state import Doc
 
 _GONE = ("PREEMPTED", "TERMINATED")
-"""States of VMs that have no machines any more. That these leave their network is a guess."""
+"""States of VMs without machines. That these leave their network is a guess."""
 
 
 def check(cloud: Cloud, full: str, node: Doc) -> None:
-    """Refuses a TPU VM in a network or subnetwork that is not there.
+    """Refuse a TPU VM in a missing network or subnetwork.
 
-    At Google it is the operation that fails, with code 3 and these first words for a network that does not fit:
+    At Google the operation fails, with code 3 and these first words for a network that does not fit:
     https://github.com/hashicorp/terraform-provider-google/issues/11895. The rest is a guess.
     """
     project = full.split("/")[1]
@@ -32,7 +32,7 @@ def check(cloud: Cloud, full: str, node: Doc) -> None:
 
 
 def held_by(cloud: Cloud, vm: Doc) -> set[str]:
-    """The networks and subnetworks that a TPU VM is in."""
+    """Return the networks and subnetworks of a TPU VM."""
     if vm["state"] in _GONE:
         return set()
     held = {name for pair in _named(vm["name"], vm) for name in pair}
@@ -41,7 +41,7 @@ def held_by(cloud: Cloud, vm: Doc) -> set[str]:
 
 
 def _named(full: str, node: Doc) -> Iterator[tuple[str, str]]:
-    """The full names of network and subnetwork of each interface; "" where nothing was said."""
+    """Yield the full names of network and subnetwork of each interface; "" for an unspecified one."""
     _, project, _, zone = full.split("/")[:4]
     region = zone.rpartition("-")[0]
     for config in node.get("networkConfigs") or [node.get("networkConfig") or {}]:

@@ -1,4 +1,4 @@
-"""What is in the document of a TPU VM: what Google takes of what was asked for, and what it adds."""
+"""The document of a TPU VM: the fields that Google accepts, and those that it adds."""
 
 from __future__ import annotations
 
@@ -20,15 +20,18 @@ _SCOPES = [
         "pubsub",
     )
 ]
-"""As recorded of a TPU VM for which none were given."""
+"""Default scopes, as recorded for a TPU VM without any."""
 _DISK = re.compile(r"(?:https://(?:www|compute)\.googleapis\.com/compute/v1/)?projects/[^/]+/zones/([^/]+)/disks/[^/]+")
 _OUTPUT = ("healthDescription", "multisliceNode", "queuedResource", "symptoms", "upcomingMaintenance")
-"""Of what Google alone says of a node, that which is there only at times; the rest is always written over."""
+"""Output fields of a node that are present only at times; the others are always overwritten."""
 
 
 def check(full: str, node: Doc, zone: str) -> None:
-    """Refuses what no TPU VM could be, whenever there are chips. The rules are in the fields' descriptions in Google's
-    discovery document where no page is named; the words are guesses."""
+    """Refuse a TPU VM that is invalid regardless of capacity.
+
+    Where no page is named, the rules are from the descriptions of the fields in Google's discovery document. The error
+    texts are guesses.
+    """
     name = full.rpartition("/")[2]
     if not re.fullmatch(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?", name):
         raise GUESS.invalid(f"Invalid node id {name!r}.")
@@ -47,7 +50,7 @@ def check(full: str, node: Doc, zone: str) -> None:
 
 
 def _check_disk(name: str, zone: str) -> None:
-    """Whether there is one is not known here: the emulator has no disks."""
+    """Refuse a malformed disk name or a foreign zone. The emulator has no disks, so existence is not checked."""
     found = _DISK.fullmatch(name)
     if found is None:
         raise GUESS.invalid(f"Invalid source disk {name!r}: projects/PROJECT/zones/ZONE/disks/DISK is wanted.")
@@ -56,7 +59,7 @@ def _check_disk(name: str, zone: str) -> None:
 
 
 def filled_in(full: str, node: Doc) -> Doc:
-    """What was asked for, with Google's choice where nothing was said."""
+    """Return the requested node with Google's defaults."""
     _, project, _, zone = full.split("/")[:4]
     account = node.get("serviceAccount") or {}
     filled = {
@@ -78,8 +81,10 @@ def filled_in(full: str, node: Doc) -> Doc:
 
 
 def _network(config: Doc, project: str, zone: str) -> Doc:
-    """Network and subnetwork by their full names, however they were sent: recorded of the network `default`, of others
-    a guess. Where one was not sent it is left out, but for `default`, whose subnetworks have its name."""
+    """Return the configuration with full names of network and subnetwork: recorded for `default`, otherwise a guess.
+
+    An unspecified one is left out, except for `default`, whose subnetworks have its name.
+    """
     network, subnet = config.get("network") or "", config.get("subnetwork") or ""
     if not network and not subnet:
         network = "default"
@@ -93,8 +98,10 @@ def _network(config: Doc, project: str, zone: str) -> Doc:
 
 
 def addressed(cloud: Cloud, vm: Doc) -> Doc:
-    """A TPU VM with its addresses. The upper half of the network has the external ones, which it has only if it asks
-    for them."""
+    """Return a TPU VM with its addresses.
+
+    External addresses are in the upper half of the network, and assigned only on request.
+    """
     configs = vm.get("networkConfigs") or [vm.get("networkConfig") or {}]
     endpoints: list[Doc] = []
     for number in vm["_numbers"]:
@@ -107,7 +114,7 @@ def addressed(cloud: Cloud, vm: Doc) -> Doc:
 
 
 def free_numbers(cloud: Cloud, count: int) -> list[int]:
-    """Of addresses: no two hosts of the cloud have the same."""
+    """Allocate address numbers, unique among all hosts of the cloud."""
     free, fresh = _numbers(cloud)
     given = [*free, *range(fresh, fresh + count)][:count]
     cloud.state.put("vm_numbers", "", {"free": free[count:], "fresh": max(fresh, given[-1] + 1)})
@@ -120,7 +127,7 @@ def give_back(cloud: Cloud, numbers: Iterable[int]) -> None:
 
 
 def _numbers(cloud: Cloud) -> tuple[list[int], int]:
-    """Numbers that were given back, and the first that nobody had. Kept, or each TPU VM would mean a look at all."""
+    """Return the released numbers and the first unused one. They are stored, to avoid a scan of all TPU VMs."""
     if kept := cloud.state.get("vm_numbers", ""):
         return kept["free"], kept["fresh"]
     taken = {number for vm in cloud.state.each("vm") for number in vm["_numbers"]}

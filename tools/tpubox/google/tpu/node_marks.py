@@ -1,4 +1,4 @@
-"""What people put on TPU VMs: labels, network tags, metadata. The limits are those of the machines below them."""
+"""Labels, network tags and metadata of TPU VMs. The limits are those of the machines below them."""
 
 from __future__ import annotations
 
@@ -25,8 +25,10 @@ def check(node: Doc) -> None:
 
 
 def _check_labels(labels: dict[str, str]) -> None:
-    """https://cloud.google.com/resource-manager/docs/labels-overview#requirements; but for a character that cannot be,
-    the words are guesses."""
+    """Refuse invalid labels. The error texts are guesses, except for an invalid character.
+
+    https://cloud.google.com/resource-manager/docs/labels-overview#requirements
+    """
     if len(labels) > MOST_LABELS:
         raise _invalid(f"there are {len(labels)} of them, more than {MOST_LABELS}")
     for key, value in labels.items():
@@ -45,7 +47,10 @@ def _invalid(why: str) -> Refused:
 
 
 def _check_metadata(metadata: dict[str, str]) -> None:
-    """https://cloud.google.com/compute/docs/metadata/setting-custom-metadata#limitations"""
+    """Refuse invalid metadata.
+
+    https://cloud.google.com/compute/docs/metadata/setting-custom-metadata#limitations
+    """
     for key, value in metadata.items():
         if not _METADATA_KEY.fullmatch(key):
             raise GUESS.invalid(f"Invalid metadata key {key!r}: it must match {_METADATA_KEY.pattern!r}.")

@@ -1,4 +1,4 @@
-"""Cloud TPU API v2: what can be asked for TPU VMs, which the API calls nodes. No capacity is a failure at once."""
+"""Cloud TPU API v2: methods of TPU VMs, which the API calls nodes. Without capacity they fail at once."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def _patch(cloud: Cloud, call: Call) -> Started:
         raise GUESS.not_ready(f"Node {full} is {vm['state']}, not READY.")
     new = dict(vm)
     for field in fields:
-        # A field of the mask is replaced: a map loses what the body does not name.
+        # The mask replaces whole fields: a map loses the keys missing in the body.
         if field == _EXTERNAL:
             wanted = bool(call.body.get("networkConfig", {}).get("enableExternalIps"))
             first, *others = vm.get("networkConfigs") or [vm.get("networkConfig", {})]
@@ -171,7 +171,7 @@ def _delete(cloud: Cloud, call: Call) -> Started:
 def _went(cloud: Cloud, operation: Doc) -> After | None:
     vm = cloud.state.get("vm", operation["target"])
     if vm is None or vm["id"] != operation["about"]["node"]:
-        return None  # its queued resource was faster, and may have made another one of this name
+        return None  # its queued resource deleted it first, and may have recreated the name
     if operation["fail"]:
         cloud.fail(operation)
         cloud.state.put("vm", operation["target"], {**vm, "state": vm["_before"]})
@@ -184,7 +184,7 @@ def _went(cloud: Cloud, operation: Doc) -> After | None:
 
 @api.on("POST", VM + ":getGuestAttributes", body="GetGuestAttributesRequest")
 def _guest_attributes(cloud: Cloud, call: Call) -> Doc:
-    """One element for each worker asked for, all without a number; `queryPath` is NAMESPACE/ or NAMESPACE/KEY."""
+    """Return one element per requested worker, by default all; `queryPath` is NAMESPACE/ or NAMESPACE/KEY."""
     vm = find_vm(cloud, VM.format(**call.names))
     asked = [one for one in call.body.get("workerIds", []) if one != ""]
     known = [str(worker) for worker in range(vm["_hosts"])]

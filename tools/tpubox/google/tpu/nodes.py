@@ -1,6 +1,6 @@
-"""TPU VMs of the Cloud TPU API, which calls them nodes: how they come, what takes them away, and what hosts they have.
+"""TPU VMs of the Cloud TPU API, which calls them nodes: creation, removal, and their hosts.
 
-The documents say what should be; hosts follow them.
+The documents hold the desired state; hosts follow them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,10 @@ from tpubox.google.wire.state import Doc
 
 VM = LOCATION + "/nodes/{node}"
 POWER_OFF_SECONDS = 30.0
-"""That programs have from the power button to the end. https://cloud.google.com/compute/docs/instances/preemptible"""
+"""Time that programs have between the power button and the end.
+
+https://cloud.google.com/compute/docs/instances/preemptible
+"""
 
 
 def find_vm(cloud: Cloud, name: str) -> Doc:
@@ -25,7 +28,7 @@ def find_vm(cloud: Cloud, name: str) -> Doc:
 
 
 def asked_for(node: Doc, zone: str, *, spot: bool = False, reservation: str = "") -> Holding:
-    """The chips that a TPU VM takes, if it is one that could be."""
+    """Return the chips that a valid TPU VM needs."""
     shape = shape_of(node, zone)
     scheduling = node.get("schedulingConfig") or {}
     spot = spot or bool(scheduling.get("spot") or scheduling.get("preemptible"))
@@ -35,7 +38,7 @@ def asked_for(node: Doc, zone: str, *, spot: bool = False, reservation: str = ""
 
 
 def add(cloud: Cloud, full: str, node: Doc, holding: Holding, **more: object) -> None:
-    """Puts a TPU VM into the state, CREATING."""
+    """Store a TPU VM as CREATING."""
     if cloud.state.get("vm", full):
         raise TPU_EXISTS.exists(f"Resource '{full}' already exists", full)
     shape = shape_of(node, holding.zone)
@@ -60,23 +63,23 @@ def add(cloud: Cloud, full: str, node: Doc, holding: Holding, **more: object) ->
 
 
 def runs(vm: Doc, worker: int) -> bool:
-    """Whether a host should be up."""
+    """Return True if a host should be up."""
     return vm["state"] == "READY" and shutdown_of(vm, worker) is None
 
 
 def shutdown_of(vm: Doc, worker: int) -> Doc | None:
-    """The order to power a host off, with the seconds that programs have; of all hosts, or of some."""
+    """Return the order to power a host off, with the grace period; it may name all hosts or some."""
     order: Doc | None = vm.get("_shutdown")
     return order if order and str(worker) in order.get("workers", [str(worker)]) else None
 
 
 def boot(vm: Doc, worker: int) -> int:
-    """How often a host was made to start again; another number than before is an order to."""
+    """Return the boot count of a host; a changed count is an order to reboot."""
     return int(vm.get("_boots", {}).get(str(worker), 0))
 
 
 def renumber(cloud: Cloud, network: str) -> None:
-    """Gives all TPU VMs addresses of this network."""
+    """Assign addresses of this network to all TPU VMs."""
     cloud.network = network
     with cloud.state.transaction():
         for full, vm in cloud.state.all("vm").items():
@@ -84,7 +87,7 @@ def renumber(cloud: Cloud, network: str) -> None:
 
 
 def make_ready(cloud: Cloud, full: str, **scheduling: object) -> None:
-    """With what Google now knows of its `scheduling`."""
+    """Mark a TPU VM as READY, and merge `scheduling` into its scheduling configuration."""
     vm = find_vm(cloud, full)
     holds = {**vm["_holds"], "up": True}
     new = {**vm, "state": "READY", "_holds": holds, "_ready": cloud.clock.now(), "_shutdown": None}
@@ -94,7 +97,7 @@ def make_ready(cloud: Cloud, full: str, **scheduling: object) -> None:
 
 
 def remove(cloud: Cloud, full: str) -> None:
-    """Takes a TPU VM away with its hosts and all that is on them."""
+    """Delete a TPU VM with its hosts and their data."""
     vm = find_vm(cloud, full)
     for worker in range(vm["_hosts"]):
         cloud.state.delete("vm_guest", f"{vm['id']}/{worker}")
@@ -112,7 +115,7 @@ def _preempt_some(cloud: Cloud) -> None:
 
 
 def preempt(cloud: Cloud, full: str) -> None:
-    """Takes a TPU VM back. It stays, PREEMPTED, and counts against the quota until it is deleted."""
+    """Preempt a TPU VM. It stays PREEMPTED, and counts against the quota until it is deleted."""
     vm = find_vm(cloud, full)
     _power_off(cloud, vm, "PREEMPTED", vm.get("_shutdown") or {"grace": POWER_OFF_SECONDS, "preempted": True})
     if vm.get("queuedResource"):
@@ -120,8 +123,10 @@ def preempt(cloud: Cloud, full: str) -> None:
 
 
 def terminate(cloud: Cloud, full: str) -> None:
-    """Ends a TPU VM whose time is over. That it is TERMINATED until it is deleted, and that programs have as long as
-    at a preemption, are guesses."""
+    """Terminate a TPU VM whose run time is over.
+
+    The state TERMINATED until deletion, and a grace period as for preemption, are guesses.
+    """
     _power_off(cloud, find_vm(cloud, full), "TERMINATED", {"grace": POWER_OFF_SECONDS})
 
 

@@ -1,12 +1,12 @@
-"""How a queued resource goes from state to state.
+"""State transitions of a queued resource.
 
     CREATING → ACCEPTED → (WAITING_FOR_RESOURCES →) PROVISIONING → ACTIVE → SUSPENDING → SUSPENDED
                                      any of these → FAILED, DELETING
 
-A request that may be fulfilled only later stays ACCEPTED until then: it waits for a time, not for resources. (Google's
-pages say by now that WAITING_FOR_RESOURCES has replaced ACCEPTED; that it has for these too is not known.) It is
-SUSPENDED when one of its VMs was preempted, when they have run for as long as they may, or when a user has deleted all
-of them (https://cloud.google.com/tpu/docs/queued-resources). It does not come back by itself, and like a FAILED one it
+A request with a later start time stays ACCEPTED until then: it waits for a time, not for resources. (According to
+Google's pages WAITING_FOR_RESOURCES has replaced ACCEPTED; whether it has for these too is unknown.) A queued resource
+is SUSPENDED when one of its VMs was preempted, when they reach their maximum run time, or when a user has deleted all
+of them (https://cloud.google.com/tpu/docs/queued-resources). It does not resume by itself, and like a FAILED one it
 counts against the quota until it is deleted or reset.
 """
 
@@ -26,16 +26,16 @@ from tpubox.google.wire.refusal import CODES, Refused
 from tpubox.google.wire.state import Doc
 
 WAIT_SECONDS = 1.0
-"""Between two looks for capacity."""
+"""Interval between two checks for capacity."""
 _DATA = {
     state: f"{state.lower()}Data"
     for state in ("CREATING", "ACCEPTED", "PROVISIONING", "FAILED", "DELETING", "ACTIVE", "SUSPENDING", "SUSPENDED")
 }
-"""What a state has besides its name. All but that of FAILED have no fields; that they are there then is a guess."""
+"""Data field of each state. All but that of FAILED are empty; that they are present then is a guess."""
 
 
 def put(cloud: Cloud, doc: Doc, state: str, by: str = "SERVICE", *, then: float | None = None, **data: object) -> None:
-    """Brings a queued resource into a state, from which it goes on by itself after `then` seconds."""
+    """Put a queued resource into a state, which it leaves by itself after `then` seconds."""
     about = {"state": state, "stateInitiator": by, **({_DATA[state]: data} if state in _DATA else {})}
     if then is not None:
         doc = {**doc, "_due": cloud.clock.now() + then}
@@ -53,7 +53,7 @@ def fail(cloud: Cloud, doc: Doc, message: str, status: str) -> None:
 
 
 def vms(cloud: Cloud, doc: Doc) -> dict[str, Doc]:
-    """Those of its VMs that are there; another's may have the name of one that was deleted."""
+    """Return the existing VMs of a queued resource. A foreign VM may have the name of a deleted one."""
     found = {name: cloud.state.get("vm", name) for name in doc["_nodes"]}
     return {name: vm for name, vm in found.items() if vm and vm.get("queuedResource") == doc["name"]}
 
@@ -64,7 +64,10 @@ def remove_vms(cloud: Cloud, doc: Doc) -> None:
 
 
 def suspend_without_nodes(cloud: Cloud, name: str) -> None:
-    """A user deleted one of its VMs; it goes with the last. That it stays ACTIVE while some are left is a guess."""
+    """Suspend a queued resource whose last VM was deleted by a user.
+
+    That it stays ACTIVE while some are left is a guess.
+    """
     doc = cloud.state.get("queued", name)
     if doc and doc["state"]["state"] == "ACTIVE" and not vms(cloud, doc):
         put(cloud, doc, "SUSPENDING", "USER", then=cloud.settings.duration("ADVANCE"))
@@ -74,7 +77,7 @@ def suspend_without_nodes(cloud: Cloud, name: str) -> None:
 def _advance(cloud: Cloud, event: Doc) -> After | None:
     doc = cloud.state.get("queued", event["target"])
     if doc is None or cloud.clock.now() < doc.get("_due", 0.0):
-        return None  # gone, or another one of the same name than this was meant for
+        return None  # deleted, or recreated since
     state = doc["state"]["state"]
     if state in ("ACCEPTED", "WAITING_FOR_RESOURCES"):
         _seek_capacity(cloud, doc)
@@ -86,7 +89,7 @@ def _advance(cloud: Cloud, event: Doc) -> After | None:
         _activate(cloud, doc)
         return partial(cloud.hooks.on_vm_changed, "")
     elif state == "SUSPENDING" and any(map(cloud.hooks.vm_has_hosts, doc["_nodes"])):
-        # They have their time to shut down.
+        # The hosts have time to shut down.
         put(cloud, doc, "SUSPENDING", doc["state"]["stateInitiator"], then=WAIT_SECONDS)
     elif state == "SUSPENDING":
         remove_vms(cloud, doc)
@@ -114,7 +117,7 @@ def _seek_capacity(cloud: Cloud, doc: Doc) -> None:
             wanted = {**node, "schedulingConfig": scheduling} if scheduling else node
             tpu_nodes.add(cloud, name, wanted, share, queuedResource=doc["name"], **_slice(doc, name))
     except Refused as refused:
-        remove_vms(cloud, doc)  # all of them come, or none
+        remove_vms(cloud, doc)  # all or nothing
         if refused.code == 409:
             fail(cloud, doc, refused.message, "ALREADY_EXISTS")
         else:
@@ -124,7 +127,7 @@ def _seek_capacity(cloud: Cloud, doc: Doc) -> None:
 
 
 def _slice(doc: Doc, name: str) -> Doc:
-    """Hosts of several slices that one queued resource made are told of each other."""
+    """Return the fields by which hosts of several slices of one queued resource know each other."""
     names = list(doc["_nodes"])
     more = {"_alpha": True, "apiVersion": "V2_ALPHA1"} if doc.get("_alpha") else {}
     if len(names) < 2:
@@ -147,12 +150,12 @@ def _activate(cloud: Cloud, doc: Doc) -> None:
 
 @api.on_operation_end("RUN_OUT")
 def _run_out(cloud: Cloud, event: Doc) -> After | None:
-    """The time of its VMs is over: their hosts shut down as for a preemption, and they are deleted."""
+    """Suspend at the end of the run time: the hosts shut down as for a preemption, and the VMs are deleted."""
     doc = cloud.state.get("queued", event["target"])
     if doc is None or doc["state"]["state"] != "ACTIVE" or doc.get("_ends") is None:
         return None
     if cloud.clock.now() < doc["_ends"]:
-        return None  # it was made anew, or reset, since
+        return None  # recreated or reset since
     for name in vms(cloud, doc):
         tpu_nodes.terminate(cloud, name)
     put(cloud, doc, "SUSPENDING", then=cloud.settings.duration("ADVANCE"))

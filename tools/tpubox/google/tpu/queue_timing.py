@@ -1,11 +1,12 @@
-"""When a queued resource may be fulfilled, and how long what it made may run.
+"""Start times and run durations of queued resources.
 
     queueingPolicy   not before a time, not after one, or an interval; times, or durations from the request on
-    runDuration      alpha alone: for so long, or until a time; DWS flex-start lends TPUs for seven days at most
+    runDuration      alpha only: a duration or an end time; DWS flex-start lends TPUs for seven days at most
 
 https://cloud.google.com/tpu/docs/queued-resources, https://cloud.google.com/tpu/docs/request-using-flex-start
-What is refused follows from what the fields mean. The words are guesses, but for those of two fields of which one alone
-can be: Google's gateway has them for all APIs.
+
+The refusals follow from the meaning of the fields. The error texts are guesses, except for two fields that exclude each
+other: Google's gateway has that text for all APIs.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ _TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d
 
 
 class Window(NamedTuple):
-    """When resources may be created: from `after` on, and before `until`."""
+    """Time window for the creation of resources: from `after` on, and before `until`."""
 
     after: float
     until: float | None
 
 
 def check(body: Doc, now: float) -> None:
-    """Refuses times that cannot be meant."""
+    """Refuse invalid times."""
     policy, run = _set(body, "queueingPolicy"), _set(body, "runDuration")
     one_of("queueingPolicy", "start_timing_constraints", policy, _CONSTRAINTS)
     if "minDuration" in (guaranteed := _set(body, "guaranteed")):
@@ -49,7 +50,7 @@ def check(body: Doc, now: float) -> None:
 
 
 def _check_run(run: Doc, model: object, window: Window, now: float) -> None:
-    one_of("runDuration", "run_duration", run, ("maxRunDuration", "terminationTime"))  # that it is one is a guess
+    one_of("runDuration", "run_duration", run, ("maxRunDuration", "terminationTime"))  # a guess
     if "terminationTime" in run and _at("runDuration.terminationTime", run["terminationTime"]) <= max(
         now, window.after
     ):
@@ -64,7 +65,7 @@ def _check_run(run: Doc, model: object, window: Window, now: float) -> None:
 
 
 def window_of(body: Doc, now: float) -> Window:
-    """Durations begin now. What would have to end before it could begin is not created either."""
+    """Return the creation window. Durations start now, and the end of the run time also closes the window."""
     window = _window(_set(body, "queueingPolicy"), now)
     end = _set(body, "runDuration").get("terminationTime")
     ends = [at for at in (window.until, _at("", end) if end else None) if at is not None]
@@ -72,7 +73,7 @@ def window_of(body: Doc, now: float) -> Window:
 
 
 def end_of_run(body: Doc, began: float) -> float | None:
-    """When resources are taken back that were ready at `began`. That the time counts from then on is a guess."""
+    """Return the end time of resources that became ready at `began`. Counting from then on is a guess."""
     run = _set(body, "runDuration")
     if "terminationTime" in run:
         return _at("", run["terminationTime"])
@@ -82,7 +83,7 @@ def end_of_run(body: Doc, began: float) -> float | None:
 
 
 def one_of(where: str, group: str, sent: Doc, names: Iterable[str]) -> None:
-    """Refuses two fields of which one alone can be set."""
+    """Refuse two fields that exclude each other."""
     found = [name for name in sent if name in names]
     if len(found) > 1:
         place = f" at '{where}'" if where else ""

@@ -1,4 +1,4 @@
-"""What a queued resource asks for: TPU VMs under their names, of one kind, in one tier."""
+"""TPU VMs that a queued resource requests: their names, all of one kind and one tier."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _TIERS = ("bestEffort", "guaranteed", "spot")
 
 
 def nodes(call: Call, body: Doc) -> Doc:
-    """The TPU VMs, by full name."""
+    """Return the requested TPU VMs by full name."""
     found: Doc = {}
     for spec in (body.get("tpu") or {}).get("nodeSpec", []):
         parent = _parent(spec.get("parent") or place(call), call)
         several, one = spec.get("multisliceParams"), spec.get("nodeId")
-        if several and one:  # oneof name_strategy; whose words these are, other modules say
+        if several and one:  # oneof name_strategy; queue_timing explains the source of the text
             raise GUESS.invalid("Invalid value at 'tpu.nodeSpec' (oneof), oneof field 'name_strategy' is already set.")
         if several:
             prefix = several.get("nodeIdPrefix") or call.query["queuedResourceId"]
@@ -41,14 +41,14 @@ def _parent(parent: str, call: Call) -> str:
 
 
 def holding(call: Call, body: Doc, asked: Doc) -> Holding:
-    """The chips of all of them together."""
+    """Return the chips of all TPU VMs together."""
     queue_timing.one_of("", "tier", {name: body[name] for name in body if body[name] is not None}, _TIERS)
     model, reservation = body.get("provisioningModel"), (body.get("reservationName") or "").rpartition("/")[2]
     if model == queue_timing.FLEX_START and (reservation or "spot" in body or "bestEffort" in body):
-        # A guess, as GKE refuses it of its pools: https://cloud.google.com/kubernetes-engine/docs/concepts/dws
+        # A guess: GKE refuses it for its pools: https://cloud.google.com/kubernetes-engine/docs/concepts/dws
         raise GUESS.invalid("FLEX_START cannot be combined with a reservation or another tier.")
-    # Flex-start takes the preemptible quota: https://cloud.google.com/tpu/docs/request-using-flex-start. That best
-    # effort does too is a guess. gcloud's alpha sends STANDARD together with `spot`: the tier has the last word.
+    # Flex-start uses the preemptible quota: https://cloud.google.com/tpu/docs/request-using-flex-start. That best
+    # effort does too is a guess. gcloud alpha sends STANDARD together with `spot`: the tier takes precedence.
     spot = "spot" in body or "bestEffort" in body or model in ("SPOT", queue_timing.FLEX_START)
     each = [tpu_nodes.asked_for(node, call["location"], spot=spot, reservation=reservation) for node in asked.values()]
     if len({(one.generation, one.chips, one.spot) for one in each}) > 1:
@@ -57,7 +57,7 @@ def holding(call: Call, body: Doc, asked: Doc) -> Holding:
 
 
 def scheduling(body: Doc, node: Doc) -> Doc:
-    """The scheduling options of a TPU VM: its own, and those that follow from the tier."""
+    """Return the scheduling options of a TPU VM: its own, and those that follow from the tier."""
     own = node.get("schedulingConfig") or {}
     if "spot" in body or body.get("provisioningModel") == "SPOT":
         return {**own, "spot": True}

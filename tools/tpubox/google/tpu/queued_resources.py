@@ -1,4 +1,4 @@
-"""Cloud TPU API v2: queued resources: requests for TPU VMs that wait until there is capacity."""
+"""Cloud TPU API v2: queued resources, which are requests for TPU VMs that wait for capacity."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def find_queued(cloud: Cloud, call: Call) -> Doc:
 
 @api.on("POST", QUEUED + ":reset")
 def _reset(cloud: Cloud, call: Call) -> Started:
-    """It is queued anew. That durations of its policy begin anew too is a guess."""
+    """Queue the resource again. That the durations of its policy restart is a guess."""
     doc = find_queued(cloud, call)
     if doc["state"]["state"] not in ("ACTIVE", "SUSPENDED", "FAILED"):
         raise GUESS.not_ready(

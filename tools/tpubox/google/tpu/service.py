@@ -1,4 +1,4 @@
-"""Cloud TPU API v2: what TPU VMs and queued resources have in common, and what can be asked for where."""
+"""Cloud TPU API v2: common parts of TPU VMs and queued resources, and the offer of each zone."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _metadata(doc: Doc) -> Doc:
         "apiVersion": version,
         **longrunning.times(doc, end="endTime"),
     }
-    # Not the message of the same name in the package of the API, as its documents have it: recorded.
+    # As recorded; the documentation has the message of the same name in the API's own package.
     return longrunning.message("google.cloud.common.OperationMetadata", done)
 
 
@@ -51,12 +51,12 @@ longrunning.serve(api, LOCATION + "/operations")
 
 
 def start(cloud: Cloud, call: Call, kind: str, target: str, **about: object) -> Started:
-    """Starts an operation, which speaks as the version does that was called."""
+    """Start an operation, which reports in the API version of the call."""
     return cloud.start(api, kind, place(call), target, version=tpu_versions.of(call), **about)
 
 
 def respond(cloud: Cloud, operation: Doc, message: str, doc: Doc) -> None:
-    """Says what an operation has made: a Node or a QueuedResource."""
+    """Set the response of an operation: a Node or a QueuedResource."""
     version = _version(operation)
     told = tpu_versions.shown(message, doc, version)
     cloud.respond(operation, longrunning.message(f"google.cloud.tpu.{version}.{message}", told))
@@ -67,13 +67,13 @@ def place(call: Call) -> str:
 
 
 def offered(zone: str) -> list[Slice]:
-    """Shapes of a zone by name. The newest generation is rented through GKE alone."""
+    """Return the shapes of a zone by name. The newest generation is available only through GKE."""
     known = {shape.name: shape for shape in reversed(slices()) if zone in shape.zones and shape.generation != "tpu7x"}
     return list(reversed(known.values()))
 
 
 def shape_of(node: Doc, zone: str) -> Slice:
-    """The slice that a TPU VM asks for, by type or by topology."""
+    """Return the slice that a TPU VM requests, by type or by topology."""
     try:
         config = node.get("acceleratorConfig")
         if config:

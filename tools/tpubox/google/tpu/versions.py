@@ -1,6 +1,6 @@
-"""Cloud TPU API v2 and its alpha, v2alpha1: the same TPU VMs and queued resources, of which alpha says more.
+"""Cloud TPU API v2 and its alpha v2alpha1: the same TPU VMs and queued resources, with more fields in alpha.
 
-Documents hold all that either version has, under the names of v2; an answer holds what its own version has.
+Documents hold the fields of both versions, under the names of v2; a response holds those of its version.
 https://cloud.google.com/tpu/docs/reference/rest/v2alpha1/projects.locations.queuedResources
 """
 
@@ -24,32 +24,32 @@ def of(call: Call) -> str:
 
 
 def need_alpha(call: Call) -> None:
-    """For methods that v2 has not."""
+    """Refuse a call of v2, for methods that only alpha has."""
     if of(call) != ALPHA:
         raise GUESS.not_found(f"The requested URL /{call.request.path} was not found on this server.")
 
 
 def sent(call: Call) -> Doc:
-    """The body under the names of v2, with a mark of our own where alpha sent it."""
+    """Return the body under the names of v2, with a private mark if alpha sent it."""
     if of(call) == V2:
         return call.body
     return {**_with_names_of(V2, call.body), "_alpha": True}
 
 
 def shown(message: str, doc: Doc, version: str) -> Doc:
-    """What a version of the API says of a document."""
+    """Return a document as a version of the API shows it."""
     told = public(doc)
     if version == V2 and not doc.get("_alpha"):
-        return told  # there is nothing of alpha in it
+        return told  # without fields of alpha
     told = _with_names_of(version, told)
     if version == ALPHA and told.get("apiVersion") == "V2":
-        told["apiVersion"] = "V2_ALPHA1"  # a guess: alpha has no word for what v2 made
+        told["apiVersion"] = "V2_ALPHA1"  # a guess: alpha has no name for what v2 created
     only: Doc = _only(fields_of_messages()[SCHEMAS[version]], f"${message}", told)
     return only
 
 
 def _with_names_of(version: str, doc: Doc) -> Doc:
-    """The one field that has two names is in a queued resource."""
+    """Return the document with the version's names; only one field, in a queued resource, has two names."""
     specs = (doc.get("tpu") or {}).get("nodeSpec")
     if not specs:
         return dict(doc)

@@ -1,6 +1,6 @@
-"""What can happen to a TPU VM and its hosts: preemption, repair, maintenance, bad health, a host that is lost.
+"""Faults of TPU VMs and their hosts: preemption, repair, maintenance, bad health, a lost host.
 
-Each takes away what it would at Google, and only that. The documents say what should be; hosts follow them.
+Each has the effect that it has at Google, and no other. The documents hold the desired state; hosts follow them.
 https://cloud.google.com/tpu/docs/maintenance-events and https://cloud.google.com/tpu/docs/preemptible
 """
 
@@ -23,13 +23,13 @@ SYMPTOMS = (
 )
 _MAINTENANCE_SECONDS = 60.0  # a guess; Google promises no length
 _STANDING = ("READY", "REPAIRING")
-"""States of a TPU VM that has hosts, or gets them back by itself."""
+"""States of a TPU VM that has hosts, or will have them again without a user's action."""
 _TO_STANDING = ("preempt", "repair", "maintenance", "crash")
-_UNDER_MAINTENANCE = "The node is under maintenance."  # the words are a guess, as those of a repair are
+_UNDER_MAINTENANCE = "The node is under maintenance."  # the text is a guess, like that of a repair
 
 
 def strike(cloud: Cloud, action: str, node: str, worker: int | None = None, **words: Any) -> Doc:
-    """Lets `action` happen to a TPU VM, named in full or by its last part, or to one of its hosts."""
+    """Apply `action` to a TPU VM, named in full or by its last part, or to one of its hosts."""
     act = _ACTIONS.get(action)
     if act is None:
         raise Invalid(f"nothing like {action!r} happens to TPU VMs", hint=f"write one of {', '.join(_ACTIONS)}")
@@ -60,7 +60,7 @@ def _full_name(cloud: Cloud, node: str) -> str:
 def _preempt(
     cloud: Cloud, vm: Doc, workers: list[str], grace: float = POWER_OFF_SECONDS, after: float | None = None
 ) -> None:
-    """All hosts together. The API says so `after` seconds; without, when the hosts are gone."""
+    """Preempt all hosts. The API reports it after `after` seconds, by default when the hosts are gone."""
     _put(cloud, vm, _shutdown={"grace": min(grace, POWER_OFF_SECONDS), "preempted": True, "by_hosts": after is None})
     _later(cloud, "PREEMPT", vm, grace if after is None else after)
 
@@ -77,7 +77,7 @@ def _preempted(cloud: Cloud, event: Doc) -> None:
 
 
 def hosts_went(cloud: Cloud, full: str) -> None:
-    """Called when the last host of a TPU VM has shut down."""
+    """Record that the last host of a TPU VM has shut down."""
     with cloud.state.transaction():
         vm = cloud.state.get("vm", full)
         if vm and vm["state"] in _STANDING and (vm.get("_shutdown") or {}).get("by_hosts"):
@@ -112,7 +112,7 @@ def maintain(
     seconds: float = _MAINTENANCE_SECONDS,
     grace: float = POWER_OFF_SECONDS,
 ) -> None:
-    """What is announced may be brought about earlier; that this holds for all that is, is a guess."""
+    """Announce maintenance. Announced maintenance may be triggered early; that this holds for all of it is a guess."""
     now = cloud.clock.now()
     upcoming = {
         "type": "SCHEDULED" if notice else "UNSCHEDULED",
@@ -130,7 +130,10 @@ def maintain(
 
 @api.on_operation_end("MAINTENANCE_BEGINS")
 def _begins(cloud: Cloud, event: Doc) -> After | None:
-    """Also of one that is repaired, whose hosts stay away until both are over. Others have no hosts to shut down."""
+    """Begin the maintenance, also of a VM under repair, whose hosts stay away until both are over.
+
+    VMs in other states have no hosts to shut down.
+    """
     vm = _meant(cloud, event)
     upcoming = (vm or {}).get("upcomingMaintenance") or {}
     if vm is None or upcoming.get("maintenanceStatus") != "PENDING":
@@ -146,7 +149,7 @@ def _begins(cloud: Cloud, event: Doc) -> After | None:
 
 @api.on_operation_end("MAINTENANCE_ENDS")
 def _maintenance_over(cloud: Cloud, event: Doc) -> After | None:
-    """Whatever else happens to it by then: what stays would keep its hosts away for ever. Orders of others stay."""
+    """End the maintenance in every state, to not keep the hosts away forever. Other shutdown orders stay."""
     vm = _meant(cloud, event)
     if vm is None or not vm.get("upcomingMaintenance"):
         return None
@@ -171,7 +174,7 @@ def _unhealthy(
 
 
 def _crash(cloud: Cloud, vm: Doc, workers: list[str]) -> None:
-    """Power is gone for a moment: everything that ran is, and the host boots."""
+    """Cut the power for a moment: everything that runs is lost, and the host boots."""
     _put(cloud, vm, _boots=_again(vm, map(int, workers)))
 
 
@@ -223,12 +226,12 @@ def _again(vm: Doc, workers: Iterable[int]) -> Doc:
 
 
 def _later(cloud: Cloud, kind: str, vm: Doc, seconds: float) -> None:
-    """Schedule an effect for this very TPU VM: one that is recreated under its name is not affected."""
+    """Schedule an effect for this TPU VM only: one that is recreated under its name is not affected."""
     cloud.later(api, kind, vm["name"], seconds, vm=str(vm["id"]))
 
 
 def _meant(cloud: Cloud, event: Doc) -> Doc | None:
-    """Return the TPU VM that an effect was scheduled for; None where it is gone. One without an id is immediate."""
+    """Return the TPU VM that an effect was scheduled for; None if it is gone. One without an id is immediate."""
     vm = cloud.state.get("vm", event["target"])
     return vm if vm is not None and event["about"].get("vm") in (None, str(vm["id"])) else None
 

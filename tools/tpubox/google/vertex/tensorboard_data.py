@@ -1,6 +1,6 @@
-"""Vertex AI: what is in a TensorBoard: experiments, their runs, the time series of a run, and their points.
+"""Vertex AI: the contents of a TensorBoard: experiments, their runs, the time series of a run, and their points.
 
-Scalars, tensors and blobs are kept as they were written, one point a step; the last write of a step counts.
+Scalars, tensors and blobs are stored as written, one point per step; the last write of a step counts.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class Level:
 
     kind: str
     path: str
-    plural: str  # the field that lists carry
+    plural: str  # field of lists
     message: str
-    id: str  # the query parameter that names a new one
+    id: str  # query parameter with the id of a new one
 
 
 LEVELS = (
@@ -77,7 +77,7 @@ def _register(level: Level) -> None:
 
 
 def _make(cloud: Cloud, level: Level, parent: str, wanted: str, body: Doc) -> Doc:
-    # Above an experiment there is the instance, which is a level of its own kind.
+    # The parent of an experiment is the instance, which is a kind of its own.
     above = {"experiment": "tensorboard", "run": "experiment", "series": "run"}[level.kind]
     owner = parent.rpartition("/")[0]
     get_or_refuse(cloud, above, owner)
@@ -149,7 +149,7 @@ def _write(cloud: Cloud, run: str, data: list[Doc]) -> None:
 @api.on("GET", SERIES + ":read", lists="")
 def _read(cloud: Cloud, call: Call) -> Doc:
     if call.query.get("filter"):
-        raise EMULATOR.invalid("The emulator cannot choose points by a filter.")  # no page says what may stand in it
+        raise EMULATOR.invalid("The emulator cannot choose points by a filter.")  # its syntax is undocumented
     name = numbered(call, SERIES)
     return {"timeSeriesData": _data(cloud, name, int(call.query.get("maxDataPoints") or 1000))}
 
@@ -165,7 +165,7 @@ def _read_many(cloud: Cloud, call: Call) -> Doc:
 def _data(cloud: Cloud, name: str, most: int) -> Doc:
     series = get_or_refuse(cloud, "series", name)
     points = list(cloud.state.all("point", f"{name}/").values())
-    # The service thins a long series out; the first and the last point stay.
+    # The service thins out a long series; the first and the last point stay.
     step = max(1, -(-len(points) // most))
     shown = points[::step] if not points or points[-1] is points[::step][-1] else [*points[::step], points[-1]]
     about = {"tensorboardTimeSeriesId": name.rpartition("/")[2], "valueType": series["valueType"]}

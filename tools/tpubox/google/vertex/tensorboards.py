@@ -1,4 +1,4 @@
-"""Vertex AI: TensorBoard instances. Their names carry the project's number and an id that Google makes up."""
+"""Vertex AI: TensorBoard instances. Their names contain the project's number and an id that Google chooses."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _OUTPUT = (
     *("blobStoragePathPrefix", "createTime", "etag", "metadata", "name", "runCount", "satisfiesPzi", "satisfiesPzs"),
     "updateTime",
 )
-"""Of an instance and of all that is in one, as the discovery document has it."""
+"""Output fields of an instance and of its contents, according to the discovery document."""
 _METADATA = {
     "CREATE": "CreateTensorboardOperationMetadata",
     "UPDATE": "UpdateTensorboardOperationMetadata",
@@ -46,7 +46,7 @@ longrunning.serve(api, LOCATION + "/operations", message="GoogleLongrunningOpera
 
 
 def numbered(call: Call, path: str) -> str:
-    """The name of something of this call, as Vertex AI writes it: with the number of the project."""
+    """Return the name of a resource of this call as Vertex AI writes it: with the project's number."""
     return path.format(**{**call.names, "project": number_of(call["project"])})
 
 
@@ -62,7 +62,7 @@ def get_or_refuse(cloud: Cloud, kind: str, name: str) -> Doc:
 
 
 def patched(cloud: Cloud, call: Call, kind: str, name: str) -> Doc:
-    """What it is to become; nothing is changed by this."""
+    """Return the changed document, without storing it."""
     old = get_or_refuse(cloud, kind, name)
     etags.check(call.body.get("etag"), old)
     fields = update_masks.changed(call, old, fixed=_FIXED, output=_OUTPUT)
@@ -72,7 +72,7 @@ def patched(cloud: Cloud, call: Call, kind: str, name: str) -> Doc:
 
 @cache
 def regions() -> tuple[str, ...]:
-    """Those that have TensorBoard."""
+    """Return the regions that have TensorBoard."""
     file = resources.folder("terraform") / "modules" / "tensorboard" / "regions.json"
     return tuple(json.loads(file.read_text())["regions"])
 
@@ -80,7 +80,7 @@ def regions() -> tuple[str, ...]:
 @api.on("POST", LOCATION + "/tensorboards", body=f"{MESSAGES}Tensorboard")
 def _create(cloud: Cloud, call: Call) -> Started:
     if call["location"] not in regions():
-        # Each region has a host of its own there; which words a region without one answers with is a guess.
+        # Each region has its own host at Google; the error text of a region without one is a guess.
         raise GUESS.not_found(f"Location {call['location']} is not found or access is unauthorized.")
     if not call.body.get("displayName"):
         raise GUESS.invalid("The display name of the tensorboard must be given.")
@@ -127,7 +127,7 @@ def _changed(cloud: Cloud, operation: Doc) -> None:
 
 
 def remove(cloud: Cloud, name: str) -> None:
-    """Takes something of TensorBoard away with all that is in it."""
+    """Delete a TensorBoard resource with its contents."""
     for kind in ("tensorboard", "experiment", "run", "series", "point"):
         cloud.state.delete(kind, name)
         for inner in cloud.state.all(kind, f"{name}/"):

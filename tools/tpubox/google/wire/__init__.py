@@ -1,1 +1,1 @@
-"""What all emulated APIs share: routing, request checks, operations, lists, refusals and state."""
+"""Common parts of all emulated APIs: routing, request checks, operations, lists, refusals and state."""

@@ -1,4 +1,4 @@
-"""The emulator's own door, for tests: faults, limits, recorded requests, and what there is.
+"""The emulator's admin API, for tests: faults, limits, recorded requests, and resources.
 
 Below `/emulator/` GET shows, POST adds, DELETE clears:
 
@@ -6,12 +6,12 @@ Below `/emulator/` GET shows, POST adds, DELETE clears:
     limits     POST {"quota": {"region", "generation", "chips", "spot"}}, {"stock": {"zone", "generation", "chips"}}
                or {"reservation": {"name", "zone", "generation", "chips"}}
     requests   the requests so far; GET ?agent=&path=&method=
-    services   POST makes every project one that was set up long ago, with every API on; {"enabled": ["compute", ...]}
-               turns on these alone
-    pods       POST {"node", "namespace", "account", "annotated"}: who a pod is to Google, with its token
-    mounts     POST as for pods, and {"bucket", "folder", "listed"}: whether a pod gets a bucket as a folder
-    tpu-vms    POST {"action": "freeze", "node": NAME, "worker": 1, ...}: something happens to a TPU VM or a host of it
-    resources  what is there: GET ?kind=; POST {"kind", "name", "patch"} changes one as no caller of Google could
+    services   POST makes every project a long-established one, with every API enabled; {"enabled": ["compute", ...]}
+               enables only these
+    pods       POST {"node", "namespace", "account", "annotated"}: the identity of a Pod, with its token
+    mounts     POST as for pods, and {"bucket", "folder", "listed"}: checks the mount of a bucket
+    tpu-vms    POST {"action": "freeze", "node": NAME, "worker": 1, ...}: applies a fault to a TPU VM or a host of it
+    resources  all resources: GET ?kind=; POST {"kind", "name", "patch"} changes one as no caller of Google could
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tpukit.core.errors import Invalid, TpukitError
 
 
 def answer(cloud: Cloud, request: Request) -> Answer:
-    """The answer to a request whose path is below `emulator/`."""
+    """Answer a request whose path is below `emulator/`."""
     try:
         body = json.loads(request.content) if request.content.strip() else {}
         act = _ACTS.get((request.method, request.path))

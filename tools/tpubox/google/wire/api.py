@@ -1,4 +1,4 @@
-"""The vocabulary of an emulated API: its routes, what its operations do at their end, plain requests and answers."""
+"""The vocabulary of an emulated API: its routes, the effects of its operations, plain requests and answers."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What came in by the wire. The path is as it was sent, with its escapes and without a leading slash."""
+    """An HTTP request. The path is as sent, with its escapes and without a leading slash."""
 
     method: str
     path: str
     query: Mapping[str, str] = field(default_factory=dict)
-    headers: Mapping[str, str] = field(default_factory=dict)  # names in small letters
+    headers: Mapping[str, str] = field(default_factory=dict)  # names in lower case
     content: bytes = b""
-    base: str = ""  # our address, for links that the caller follows
-    caller: tuple[str, int] = ("", 0)  # its address and port
-    principal: str = ""  # the service account that asks, as policies name it; "" is the owner of the emulator
-    needed: list[str] = field(default_factory=list)  # permissions, gathered while it is answered
+    base: str = ""  # the emulator's address, for links that the caller follows
+    caller: tuple[str, int] = ("", 0)  # address and port
+    principal: str = ""  # the calling service account, as policies name it; "" is the owner of the emulator
+    needed: list[str] = field(default_factory=list)  # permissions, collected while the request is served
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +35,13 @@ class Answer:
     status: int
     content: bytes
     headers: Mapping[str, str] = field(default_factory=dict)
-    lost: bool = False  # the connection is cut before the answer is through
-    silence: float = 0.0  # seconds before that
+    lost: bool = False  # the connection is closed before the answer is complete
+    silence: float = 0.0  # seconds before the connection is closed
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A request that found its route. `call["project"]` is what stood at {project} in the path."""
+    """A request with its route. `call["project"]` is the value of {project} in the path."""
 
     request: Request
     names: Mapping[str, str]
@@ -55,12 +55,14 @@ class Call:
         return self.request.query
 
     def flag(self, name: str) -> bool:
-        """A yes or no of the query; the Python clients and gcloud write True, others true."""
+        """Return a boolean of the query. The Python clients and gcloud write True, others true."""
         return self.query.get(name, "").lower() == "true"
 
     def mask(self) -> list[str]:
-        """Fields of the update mask, as JSON names them; gcloud writes network_config.enable_external_ips. Without a
-        mask, the fields that were sent."""
+        """Return the fields of the update mask under their JSON names; without a mask, the fields that were sent.
+
+        gcloud writes network_config.enable_external_ips.
+        """
         sent = self.query.get("updateMask", "")
         fields = [camel(name.strip()) for name in sent.split(",") if name]
         return fields or list(self.body)
@@ -68,7 +70,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The answer of a request that goes on after it: the operation, as it stands when the answer is written."""
+    """The answer that a request started an operation, shown in its state when the answer is written."""
 
     id: str
 
@@ -89,39 +91,42 @@ class Route:
 
 @dataclass(slots=True)
 class Api:
-    """One API: all that this package knows of it as a whole is here, and whoever needs it reads it here."""
+    """One API, with everything that this package knows about it as a whole."""
 
-    name: str  # the first word of its paths
-    service: str = ""  # what a project enables to use it; "" is there without that
-    document: str = ""  # the name of its discovery document; "" is one more door of an API that has one
-    title: str = ""  # what Google calls it, also in that document
-    versions: tuple[str, ...] = ("v1",)  # the first is the one that clients are led to
-    schemas: Mapping[str, str] = field(default_factory=dict)  # by version, of an API whose versions' messages differ
-    permissions: str = ""  # the first word of its permissions; "" asks for them in its handlers, or for none
+    name: str  # first segment of its paths
+    service: str = ""  # service that a project enables to use it; "" needs none
+    document: str = ""  # name of its discovery document; "" for a further entry point of an API that has one
+    title: str = ""  # Google's name, as in that document
+    versions: tuple[str, ...] = ("v1",)  # clients are directed to the first
+    schemas: Mapping[str, str] = field(default_factory=dict)  # by version, if the messages of the versions differ
+    permissions: str = ""  # first word of its permissions; "" if its handlers check them, or it has none
     terraform: Mapping[str, str] = field(default_factory=dict)
-    """What Terraform's provider calls it, and below which path; unless told, its name and its first version."""
+    """Terraform's names of the API and the paths below; by default its name and its first version."""
     has_location: Callable[[str], bool] | None = None
-    """Which locations it has; another one is refused before anything else is looked at. None sees to it itself."""
+    """Test of its locations. Others are refused before anything else; with None the API checks them itself."""
     own_front: bool = False
-    """Compute Engine and Cloud Storage answer by themselves: they pass over what they do not know, which others refuse,
-    their errors have reasons, and the paths of their documents begin with their names."""
+    """True for Compute Engine and Cloud Storage, which have fronts of their own.
+
+    They ignore unknown fields, which others refuse; their errors have reasons; and the paths of their documents start
+    with their names.
+    """
     reasons_too: bool = False
-    """Errors have reasons beside the word, as recorded of GKE and IAM."""
+    """True if errors have reasons in addition to the status, as recorded of GKE and IAM."""
     xml_errors: bool = False
     operation: Callable[[Doc], Doc] | None = None
     routes: dict[str, list[Route]] = field(default_factory=dict)
     effects: dict[str, Effect] = field(default_factory=dict)
     ticks: list[Callable[[Cloud], None]] = field(default_factory=list)
     furnish: list[Callable[[Cloud, str], None]] = field(default_factory=list)
-    """Called once for each project: they make what a new project has."""
+    """Functions called once for each project, which create what a new project has."""
 
     def on(
         self, methods: str, path: str, body: str | None = None, lists: str | None = None
     ) -> Callable[[Handler], Handler]:
-        """Answers `methods` ("GET", "PUT PATCH") of this path; `body` is the message that is sent with them.
+        """Register a handler of `methods` ("GET", "PUT PATCH") of this path.
 
-        `lists` is the message that is listed, where Google takes a filter: the handler's list is narrowed by it. With
-        "" the handler sees to the filter itself.
+        `body` is the message of the request. `lists` is the listed message, if Google accepts a filter: the handler's
+        list is then filtered by it. With "" the handler applies the filter itself.
         """
 
         def register(handler: Handler) -> Handler:
@@ -132,10 +137,10 @@ class Api:
         return register
 
     def on_operation_end(self, *types: str) -> Callable[[Effect], Effect]:
-        """What happens when operations of these types end, in one transaction.
+        """Register the effect of operations of these types when they end, in one transaction.
 
-        What it returns is called before the operation is done, with nothing locked, and its Refused is the operation's
-        error. All of it may happen twice if the emulator is killed in between.
+        The returned function is called before the operation is done, without locks; a Refused from it is the
+        operation's error. Both may run twice if the emulator is killed in between.
         """
 
         def register(effect: Effect) -> Effect:
@@ -145,7 +150,7 @@ class Api:
         return register
 
     def schema_of(self, path: str) -> str:
-        """What the messages of the version that a request's path names are called in `fields.json`."""
+        """Return the key in `fields.json` for the API version of a request's path."""
         return self.schemas.get("".join(path.split("/")[1:2]), self.document)
 
     def find(self, method: str, path: str) -> tuple[Route, dict[str, str]] | None:
@@ -156,7 +161,7 @@ class Api:
 
 
 def _pattern(path: str) -> re.Pattern[str]:
-    """`{name}` stands for one part of a path, `{name+}` for the rest of it."""
+    """Compile a path: `{name}` matches one segment, `{name+}` the rest of the path."""
     text = ""
     for part in re.split(r"(\{[a-z]+\+?\})", path):
         if part.endswith("+}"):
@@ -169,12 +174,12 @@ def _pattern(path: str) -> re.Pattern[str]:
 
 
 def camel(name: str) -> str:
-    """A name as JSON has it; Google takes network_config for networkConfig."""
+    """Return the JSON name of a field; Google accepts network_config for networkConfig."""
     return re.sub(r"_([a-z0-9])", lambda letter: letter[1].upper(), name)
 
 
 def merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> Doc:
-    """Both, deeply; `over` has the last word, and None in it takes a field away."""
+    """Merge both deeply; `over` takes precedence, and None in it removes a field."""
     result = dict(under)
     for key, value in over.items():
         if value is None:
@@ -187,9 +192,9 @@ def merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> Doc:
 
 
 def replaced(under: Mapping[str, Any], over: Mapping[str, Any], fields: Iterable[str]) -> Doc:
-    """`under` with these fields as they are in `over`: a map loses what that does not name.
+    """Return `under` with these fields as they are in `over`: a map loses the keys that are not in it.
 
-    https://google.aip.dev/134 (a mask names what is replaced)
+    https://google.aip.dev/134 (a mask names the fields to replace)
     """
     result = dict(under)
     for name in fields:
@@ -203,5 +208,5 @@ def replaced(under: Mapping[str, Any], over: Mapping[str, Any], fields: Iterable
 
 
 def public(doc: Mapping[str, Any]) -> Doc:
-    """What others may see: fields of our own begin with an underscore."""
+    """Return the public fields; private ones start with an underscore."""
     return {key: value for key, value in doc.items() if not key.startswith("_")}

@@ -1,7 +1,6 @@
-"""The cloud itself: what there is, and operations that end when their time comes.
+"""The cloud itself: its resources, and operations that end when their time has come.
 
-Nothing in here runs by itself. Time is looked at when a request comes and when somebody calls `settle`; whoever serves
-the cloud calls that every now and then.
+Nothing runs by itself. Time advances with requests and calls of `settle`, which the server makes periodically.
 """
 
 from __future__ import annotations
@@ -39,19 +38,19 @@ PLAIN_KINDS = {
     ),
     *("project_metadata", "service", "token", "under_way", "vm_guest", "vm_numbers", "vm_preempted"),
 }
-"""What is in the state and is not a resource."""
+"""Kinds of documents in the state that are not resources."""
 
 KEPT_SECONDS = 3600.0
-"""How long an operation is found after its end. How long each of Google's APIs keeps its own is a guess."""
+"""Time for which an operation is kept after its end. The times of Google's APIs are a guess."""
 
 LAST_SECONDS = 5.0
-"""How long hooks under way may take when the cloud is closed."""
+"""Time limit for running hooks when the cloud is closed."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Ending:
     operation: Doc
-    after: After | None  # what is left to do, with nothing locked
+    after: After | None  # remaining work, done without locks
     error: Exception | None
 
 
@@ -64,7 +63,7 @@ class Cloud:
         *,
         clock: Clock | None = None,
         hooks: Hooks | None = None,
-        hooks_aside: bool = False,  # in threads of their own
+        hooks_aside: bool = False,  # in separate threads
     ) -> None:
         self.settings = settings or Settings()
         self.clock = clock or SystemClock()
@@ -74,9 +73,9 @@ class Cloud:
         self.files = Files(folder / "buckets")
         self.faults = Faults(self.state, self.settings.seed)
         self.apis = {api.name: api for api in apis}
-        self.network = "127.77"  # whose addresses TPU VMs have
-        self._forgot = self.clock.now()  # when operations were last cleaned up
-        self._ticked = -1  # changes of the state that ticks have seen
+        self.network = "127.77"  # network of the TPU VMs' addresses
+        self._forgot = self.clock.now()  # last cleanup of operations
+        self._ticked = -1  # number of state changes at the last ticks
         self._ending: set[str] = set()
         self._ended = threading.Condition()
         self._projects = {number_of(project): project for project in self.settings.projects}
@@ -84,7 +83,7 @@ class Cloud:
             self._begin(project)
 
     def _begin(self, project: str) -> None:
-        """Make what a new project has, once."""
+        """Create what a new project has, once."""
         with self.state.transaction():
             if not self.state.get("furnished", project):
                 self.state.put("furnished", project, {"createTime": self.stamp()})
@@ -93,21 +92,21 @@ class Cloud:
                         make(self, project)
 
     def close(self) -> None:
-        """Hooks that take long are left to themselves: they are called again when the cloud is there again."""
+        """Close the cloud without waiting for slow hooks: they are called again at the next start."""
         with self._ended:
             self._ended.wait_for(lambda: not self._ending, timeout=LAST_SECONDS)
             self._closed = True
         self.state.close()
 
     def project(self, name: str) -> str:
-        """The id of a project, given as id or number."""
+        """Return the id of a project, given as id or number."""
         project = self._projects.get(name, name)
         if project not in self.settings.projects:
             raise GUESS.refused(403, f"Permission denied on resource project {name} (or it may not exist).")
         return project
 
     def requests(self, *, agent: str = "", path: str = "", method: str = "") -> list[Doc]:
-        """The requests so far whose user agent and path these regular expressions are found in."""
+        """Return the requests so far that match these regular expressions for user agent and path."""
         return [
             one
             for one in self.state.requests()
@@ -115,8 +114,11 @@ class Cloud:
         ]
 
     def inventory(self) -> list[str]:
-        """Everything that is there and would be paid for or has to be cleaned up, as "kind name". Roles that are
-        deleted are only remembered, as Google does for a while. What every project begins with is left out."""
+        """Return every resource that would cost money or needs cleanup, as "kind name".
+
+        Deleted roles are left out, since Google only remembers them for a while, and so are the resources of a new
+        project.
+        """
         kinds = [kind for kind in self.state.kinds() if kind not in PLAIN_KINDS]
         there = [
             (kind, name)
@@ -127,7 +129,7 @@ class Cloud:
         return [f"{kind} {name}".replace("\n", "#") for kind, name in there]
 
     def start(self, api: Api, kind: str, scope: str, target: str, /, **about: object) -> Started:
-        """Starts an operation on `target`; what it does at its end is the API's effect of that kind."""
+        """Start an operation on `target`; the API's effect of that kind runs at its end."""
         slow = self.faults.strike("slow", f"{kind} {target}")
         fault = self.faults.strike("fail", f"{kind} {target}")
         seconds = self.settings.duration(kind) + (slow.seconds if slow else 0)
@@ -137,14 +139,18 @@ class Cloud:
     def change(
         self, api: Api, kind: str, scope: str, target: str, /, store: str, after: Doc, **about: object
     ) -> Started:
-        """Starts an operation that makes `target` another document, at its end. One that fails leaves the fields as
-        they were."""
+        """Start an operation that replaces the document of `target` at its end.
+
+        A failed one leaves the fields as they were.
+        """
         before = self.state.get(store, target) or {}
         return self.start(api, kind, scope, target, change={"store": store, **_difference(before, after)}, **about)
 
     def later(self, api: Api, kind: str, target: str, seconds: float, **about: str) -> None:
-        """Schedule the API's effect of that kind after some time, without a visible operation. `about` is for the
-        effect."""
+        """Schedule the API's effect of that kind after some time, without a visible operation.
+
+        `about` is passed to the effect.
+        """
         self._schedule(api, kind, seconds, scope="", target=target, fail=None, about=about, hidden=True)
 
     def _schedule(self, api: Api, kind: str, seconds: float, *, target: str, hidden: bool, **rest: object) -> Started:
@@ -160,7 +166,7 @@ class Cloud:
         return Started(name)
 
     def operation(self, api: Api, name: str, *scopes: str) -> Doc:
-        """As the API shows it; with `scopes`, only if it is of one of them."""
+        """Return an operation as the API shows it; with `scopes`, only if it belongs to one of them."""
         doc = self.state.get("operation", name)
         if doc is None or doc["api"] != api.name or doc["hidden"] or (scopes and doc["scope"] not in scopes):
             raise GUESS.not_found(f"Operation {name} was not found.")
@@ -168,31 +174,31 @@ class Cloud:
         return api.operation(doc)
 
     def running(self, target: str) -> list[Doc]:
-        """Operations under way on something, or on what belongs to it."""
+        """Return the running operations on a resource and on its children."""
         places = {**self.state.all("under_way", f"{target} "), **self.state.all("under_way", f"{target}/")}
         return [doc for place in places.values() if (doc := self.state.get("operation", place["id"]))]
 
     def respond(self, operation: Doc, response: Doc) -> None:
-        """Says what an operation has made, where that is known only at its end."""
+        """Set the response of an operation, if it is known only at its end."""
         about = {**operation["about"], "response": response}
         self.state.put("operation", operation["id"], {**operation, "about": about})
 
     def fail(self, operation: Doc, refused: Refused | None = None) -> None:
-        """Ends an operation with an error: the one that a fault ordered, or another."""
+        """End an operation with an error: that of its fault, or another."""
         error = _error(refused or EMULATOR.refused(500, operation["fail"]))
         self.state.put("operation", operation["id"], {**operation, "error": error})
 
     def settle(self) -> None:
-        """Ends the operations whose time has come, and lets time do its work on the rest."""
+        """End the operations whose time has come, and run the ticks."""
         while operation := self._due():
             ending = self._take_effect(operation)
             if ending.after and self._hooks_aside:
-                # Hooks talk to others and take their time: whoever asked for something else does not wait for them.
+                # Hooks are slow, and other requests must not wait for them.
                 threading.Thread(target=self._finish, args=(ending,), name="hook", daemon=True).start()
             else:
                 self._finish(ending)
-        # Ticks follow from the state and from faults: where neither is new there is nothing to be read. This is called
-        # ten times a second, with a thousand TPU VMs too.
+        # Ticks depend on the state and on faults: without changes there is nothing to read. This runs ten times a
+        # second, also with a thousand TPU VMs.
         changes = self.state.changes()
         if changes == self._ticked and not self.faults.table():
             return
@@ -206,7 +212,7 @@ class Cloud:
         with self._ended:
             now = self.clock.now()
             for doc in self.state.each("pending"):
-                if doc["ends"] > now:  # and so do all that follow
+                if doc["ends"] > now:  # all following ones end later
                     return None
                 if doc["id"] not in self._ending and (found := self.state.get("operation", doc["id"])):
                     self._ending.add(doc["id"])
@@ -235,7 +241,7 @@ class Cloud:
                     ending.after()
                 except Exception as error:
                     raised = error
-            if not self._closed:  # else it ends again when the cloud is there again
+            if not self._closed:  # otherwise it ends at the next start
                 self._note_end(ending, raised)
         finally:
             with self._ended:
@@ -258,7 +264,7 @@ class Cloud:
         self._forget_old()
 
     def _make_change(self, operation: Doc) -> Doc:
-        """Once, also where the emulator was killed before the operation ended: how to undo it is kept with it."""
+        """Apply the change once, even after a kill before the end of the operation: its undo is stored with it."""
         if operation["fail"] or "undo" in operation["about"]:
             return operation
         undo = self._change(operation["target"], operation["about"].get("change"))
@@ -269,7 +275,7 @@ class Cloud:
         return changed
 
     def _change(self, target: str, change: Doc | None) -> Doc | None:
-        """Makes a change, of fields alone: another may have been made since it was asked for. How to undo it."""
+        """Change single fields, because others may have changed since the request; return the undo."""
         found = self.state.get(change["store"], target) if change else None
         if not change or found is None:
             return None
@@ -279,7 +285,7 @@ class Cloud:
         return {"store": change["store"], **_difference(after, found)}
 
     def _forget_old(self) -> None:
-        """Operations that ended long ago are not found any more."""
+        """Delete operations that ended long ago."""
         now = self.clock.now()
         if now < self._forgot + KEPT_SECONDS / 10:
             return
@@ -290,7 +296,7 @@ class Cloud:
                     self.state.delete("operation", name)
 
     def wait_while_ending(self, name: str) -> None:
-        """What takes no time is done in the answer, also when another thread happens to be ending it."""
+        """Wait until another thread has ended the operation, so that immediate ones are done in the answer."""
         with self._ended:
             self._ended.wait_for(lambda: name not in self._ending, timeout=60)
 
@@ -303,12 +309,12 @@ def stamp(at: float) -> str:
 
 
 def _turn(operation: Doc) -> str:
-    """Sorts operations by their end, so that those whose time has come stand first."""
+    """Return a key that sorts operations by their end, earliest first."""
     return f"{operation['ends']:020.6f} {operation['id']}"
 
 
 def _place(operation: Doc) -> str:
-    """Sorts operations by what they are on, so that those of one thing are found without a look at all others."""
+    """Return a key that groups operations by target, to find them without reading all others."""
     return f"{operation['target']} {operation['id']}"
 
 

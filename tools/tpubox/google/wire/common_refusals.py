@@ -1,4 +1,4 @@
-"""Refusals that many APIs give, each with its source."""
+"""Refusals common to many APIs, each with its source."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ PERMISSIONS: dict[str, tuple[Source, str]] = {
     ),
     "tpu": (TPU_PERMISSION, "Permission '{permission}' denied on '{resource}'"),
 }
-"""By the first word of the permission; * are all others."""
+"""Error texts by the first word of the permission; * for all others."""
 
 
 def unauthenticated() -> Refused:
@@ -49,7 +49,10 @@ def unauthenticated() -> Refused:
 
 
 def service_disabled(api: Api, project_number: str) -> Refused:
-    """https://cloud.google.com/service-usage/docs/error-handling has the details."""
+    """Refuse a call of a disabled API.
+
+    https://cloud.google.com/service-usage/docs/error-handling has the details.
+    """
     page = f"https://console.developers.google.com/apis/api/{api.service}/overview?project={project_number}"
     metadata = {"service": api.service, "consumer": f"projects/{project_number}"}
     details: list[Doc] = [
@@ -75,7 +78,7 @@ def service_disabled(api: Api, project_number: str) -> Refused:
 
 
 def permission_denied(principal: str, permission: str, resource: str) -> Refused:
-    """Each API has words of its own. That all of them have this detail is a guess."""
+    """Refuse a caller without the permission, in the words of the API. That all APIs have this detail is a guess."""
     source, text = PERMISSIONS.get(permission.partition(".")[0], PERMISSIONS["*"])
     kind = "object" if "/objects/" in resource else "bucket"
     message = text.format(permission=permission, resource=resource, who=principal.partition(":")[2], kind=kind)
@@ -89,8 +92,10 @@ def permission_denied(principal: str, permission: str, resource: str) -> Refused
 
 
 def too_many_requests(service: str, project_number: str, limit: int) -> Refused:
-    """As the quota of requests refuses: without a Retry-After, so that callers slow down by themselves. The names of
-    metric and limit differ from service to service; these are a guess."""
+    """Refuse a request over the request quota, without a Retry-After, so that callers back off by themselves.
+
+    The names of metric and limit differ between services; these are a guess.
+    """
     metadata = {
         "service": service,
         "consumer": f"projects/{project_number}",
@@ -108,7 +113,7 @@ def too_many_requests(service: str, project_number: str, limit: int) -> Refused:
 
 
 def bad_request(problems: Sequence[tuple[str, str]], source: Source = UNKNOWN_FIELD) -> Refused:
-    """All that is wrong with a request at once: fields, and what is wrong with each; "" is the request itself."""
+    """Report all problems of a request at once, as pairs of field and text; "" is the request itself."""
     violations = [{**({"field": field} if field else {}), "description": text} for field, text in problems]
     return source.refused(
         400,

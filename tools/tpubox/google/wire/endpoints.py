@@ -1,4 +1,4 @@
-"""The variables by which clients are led to an API here, in place of Google's."""
+"""Environment variables that direct clients to the emulated APIs instead of Google's."""
 
 from __future__ import annotations
 
@@ -8,14 +8,17 @@ from tpubox.google.wire.api import Api
 
 
 def terraform(api: Api, address: str) -> dict[str, str]:
-    """Those of the google provider, which puts a path of its own behind each."""
+    """Return the variables of the google provider, which appends a path of its own to each."""
     below = api.terraform or {api.name.upper(): f"{api.versions[0]}/"}
     return {f"GOOGLE_{name}_CUSTOM_ENDPOINT": f"{address}/{api.name}/{path}" for name, path in below.items()}
 
 
 def gcloud(api: Api, address: str) -> dict[str, str]:
-    """gcloud's, which calls an API as its document is called, and puts a version before all paths but those of Compute
-    Engine and Cloud Storage."""
+    """Return the variables of gcloud.
+
+    gcloud uses the name of an API's document, and prepends a version to all paths except those of Compute Engine and
+    Cloud Storage.
+    """
     version = f"{api.versions[0]}/" if api.own_front else ""
     return {f"CLOUDSDK_API_ENDPOINT_OVERRIDES_{api.document.upper()}": f"{address}/{api.name}/{version}"}
 

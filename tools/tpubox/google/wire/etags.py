@@ -1,7 +1,7 @@
-"""Etags: checksums of what is shown, so that a change made from what somebody read long ago is not made.
+"""Etags: checksums of the visible fields, to refuse changes based on an outdated read.
 
-"This checksum is computed by the server based on the value of other fields" (Firestore's and GKE's documents): so it is
-computed when something is shown, also after a change that was made at the end of an operation.
+"This checksum is computed by the server based on the value of other fields" (Firestore's and GKE's documents): it is
+therefore computed on each read, and is also right after a change at the end of an operation.
 """
 
 from __future__ import annotations
@@ -15,24 +15,29 @@ from tpubox.google.wire.sources import GUESS
 from tpubox.google.wire.state import Doc
 
 _PASSING = ("conditions", "status", "statusMessage")
-"""What comes and goes by itself. That it is no part of the checksum is a guess: else nobody could change a pool with an
-etag that was read while it was made."""
+"""Fields that change by themselves.
+
+Leaving them out of the checksum is a guess: otherwise a pool could not be changed with an etag read during its
+creation.
+"""
 
 
 def shown(doc: Doc) -> Doc:
-    """As others see it, with its etag."""
+    """Return the public document with its etag."""
     return {**public(doc), "etag": of(doc)}
 
 
 def of(doc: Doc) -> str:
-    """An etag that was stored is a mark by which a thing differs from an earlier one of its name."""
+    """Return the etag. A stored one is part of the checksum, to distinguish resources that had the same name."""
     seen = {key: value for key, value in public(doc).items() if key not in _PASSING}
     return f"{zlib.crc32(json.dumps(seen, sort_keys=True).encode()):08x}"
 
 
 def check(asked: str | None, doc: Doc, *, code: int = 409, status: str = "ABORTED") -> None:
-    """Refuses a change that was made from another version of a document. The words are a guess; ABORTED is what
-    https://google.aip.dev/154 wants where an API's own pages say nothing."""
+    """Refuse a change based on another version of a document.
+
+    The error text is a guess; https://google.aip.dev/154 requires ABORTED where an API's own pages do not specify it.
+    """
     if asked and asked != of(doc):
         name = doc.get("name", "the resource")
         raise GUESS.refused(
@@ -41,7 +46,7 @@ def check(asked: str | None, doc: Doc, *, code: int = 409, status: str = "ABORTE
 
 
 def of_numbers(*numbers: int) -> str:
-    """As Cloud Storage writes them: the numbers of a version as a message of Protocol Buffers, CAE= where it is 1."""
+    """Return an etag as Cloud Storage writes it: the version numbers as a Protocol Buffers message, CAE= for 1."""
     content = b"".join(bytes([(place << 3)]) + _varint(number) for place, number in enumerate(numbers, start=1))
     return base64.b64encode(content).decode()
 

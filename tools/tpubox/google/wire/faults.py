@@ -1,23 +1,23 @@
-"""Troubles on order. A fault is data: what goes wrong, for whom, how often; the same seed gives the same run.
+"""Fault injection. A fault is data: the failure, its targets and its frequency; the same seed gives the same run.
 
-| kind     | what goes wrong                                                                                         |
+| kind     | effect                                                                                                  |
 |----------|---------------------------------------------------------------------------------------------------------|
-| refuse   | requests are answered with `status`: `match` is looked for in "METHOD api/path", as for the next four;  |
-|          | with `seconds`, the answer asks for such a pause (Retry-After)                                          |
-| rate     | of requests, `limit` in `seconds` (60 if left out) are answered, and those above it refused             |
-| lost     | requests are done, and the connection is cut before they are answered                                   |
-| cut      | the connection is cut, and what was asked for is not done                                               |
-| hang     | nothing is done and nothing answered for `seconds` (60 if left out), then the connection is cut         |
-| slow     | operations take `seconds` longer: `match` is looked for in "TYPE name-of-the-thing", as for the next two|
-| fail     | operations end with the error `message`, and what they were to make is not there                        |
-| broken   | pools come up as RUNNING_WITH_ERROR (or as `message` says), and their operations end well               |
-| stockout | no chips to be had: `match` is looked for in "ZONE name-of-the-thing", as for the next two; it is found |
-|          | out at the end of the operation, which `slow` makes as late as one likes                                |
-| quota    | the quota for chips is used up, and who asks for them is refused                                        |
-| gce-quota| the same, found out when the machines are made: the operation fails with GCE_QUOTA_EXCEEDED             |
-| partial  | lists of log entries are answered with none, and a token to go on with: `match` is for the filter       |
-| preempt  | TPU VMs are taken back `seconds` after they were ready: `match` is looked for in their names            |
-| repair, maintenance, unhealthy, crash, freeze, unreachable | happen to TPU VMs in the same way, once to each       |
+| refuse   | requests are refused with `status`: `match` is searched in "METHOD api/path", as for the next four;     |
+|          | with `seconds`, the answer requests such a pause (Retry-After)                                          |
+| rate     | `limit` requests in `seconds` (default: 60) are served, and those above it refused                      |
+| lost     | requests are executed, and the connection is closed before the answer                                   |
+| cut      | the connection is closed, and the request is not executed                                               |
+| hang     | the request is not executed, and the connection is closed after `seconds` (default: 60)                 |
+| slow     | operations take `seconds` longer: `match` is searched in "TYPE resource-name", as for the next two      |
+| fail     | operations end with the error `message`, and create nothing                                             |
+| broken   | pools come up as RUNNING_WITH_ERROR (or as in `message`), and their operations succeed                  |
+| stockout | no chips available: `match` is searched in "ZONE resource-name", as for the next two; reported at the   |
+|          | end of the operation, which `slow` can delay                                                            |
+| quota    | the quota for chips is used up, and requests for them are refused                                       |
+| gce-quota| the same, reported when the machines are created: the operation fails with GCE_QUOTA_EXCEEDED           |
+| partial  | lists of log entries are empty, with a token to continue: `match` is searched in the filter             |
+| preempt  | TPU VMs are preempted `seconds` after they became ready: `match` is searched in their names             |
+| repair, maintenance, unhealthy, crash, freeze, unreachable | the same for TPU VMs, once for each                   |
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from tpubox.google.wire.state import State
 from tpukit.core.errors import Invalid
 
 USUAL_SECONDS = 60.0
-"""Seconds, of a connection that hangs and of a rate, where a fault does not say."""
+"""Default seconds of a hanging connection and of a rate."""
 VM_KINDS = ("repair", "maintenance", "unhealthy", "crash", "freeze", "unreachable")
 KINDS = (
-    *("refuse", "rate", "lost", "cut", "hang", "partial"),  # strike requests
+    *("refuse", "rate", "lost", "cut", "hang", "partial"),  # apply to requests
     *("slow", "fail", "broken", "stockout", "quota", "gce-quota", "preempt", *VM_KINDS),
 )
 
@@ -46,13 +46,13 @@ KINDS = (
 class Fault:
     kind: str
     match: str = ""  # regular expression; empty matches everything
-    times: int = 0  # how often it strikes; 0: again and again
-    chance: float = 1.0  # of striking each time it could
+    times: int = 0  # maximum number of strikes; 0: unlimited
+    chance: float = 1.0  # probability of each strike
     status: int = 503
     message: str = ""
     seconds: float = 0.0
     limit: int = 0
-    name: str = ""  # given when it is set, if left out
+    name: str = ""  # generated if empty
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -68,9 +68,10 @@ class Fault:
 
 
 class Faults:
-    """The table of faults. It is kept with the rest, so that a restart goes on where a kill ended it.
+    """The table of faults, stored in the state, so that a restart continues where a kill interrupted it.
 
-    What struck is counted here first and kept by `save`: a request that a fault makes fail is undone, its count is not.
+    Strikes are counted in memory first and stored by `save`: a request that a fault fails is rolled back, its count is
+    not.
     """
 
     def __init__(self, state: State, seed: int = 0) -> None:
@@ -79,10 +80,10 @@ class Faults:
         self._lock = threading.RLock()
         self._table = state.all("fault")
         self._changed: set[str] = set()
-        self._answered: defaultdict[str, deque[float]] = defaultdict(deque)  # when, by rate
+        self._answered: defaultdict[str, deque[float]] = defaultdict(deque)  # times of served requests, by rate
 
     def set(self, fault: Fault) -> Fault:
-        """Adds a fault, or replaces the one of the same name."""
+        """Add a fault, or replace the one of the same name."""
         named = fault if fault.name else replace(fault, name=f"{fault.kind}-{self._state.next()}")
         with self._lock:
             self._table[named.name] = {**asdict(named), "met": 0, "struck": 0}
@@ -92,7 +93,7 @@ class Faults:
         return named
 
     def clear(self, name: str = "") -> None:
-        """Takes one fault away, or all of them."""
+        """Delete one fault, or all of them."""
         with self._lock:
             for each in [name] if name else list(self._table):
                 self._table.pop(each, None)
@@ -100,20 +101,20 @@ class Faults:
         self.save()
 
     def table(self) -> list[dict[str, Any]]:
-        """The faults, each with how often it was `met` and how often it `struck`."""
+        """Return the faults, each with the numbers of times that it was `met` and that it `struck`."""
         with self._lock:
             return [dict(doc) for _, doc in sorted(self._table.items())]
 
     def any(self, *kinds: str) -> bool:
-        """Whether there are faults of these kinds: whoever asks for each of a thousand things asks this first."""
+        """Return True if there are faults of these kinds: a cheap check before a loop over many targets."""
         with self._lock:
             return any(doc["kind"] in kinds for doc in self._table.values())
 
     def strike(self, kind: str, target: str, *, once: str = "", waited: float = 0.0) -> Fault | None:
-        """The fault that strikes this target now, if one does.
+        """Return the fault that strikes this target now, or None.
 
-        With `once`, whoever goes by that name has one throw, however often it is asked for; `waited` is for how long
-        it could have struck already.
+        With `once`, the target of that name has a single random draw, however often it is checked; `waited` is the time
+        for which the fault could have struck already.
         """
         with self._lock:
             for name, doc in sorted(self._table.items()):
@@ -123,7 +124,7 @@ class Faults:
                 if (fault.times and doc["struck"] >= fault.times) or (once and waited < fault.seconds):
                     continue
                 met = doc["met"] + 1
-                # Each meeting has its own throw, so that runs with one seed agree however the others went.
+                # Each meeting has its own draw, so that runs with the same seed agree regardless of the others.
                 struck = random.Random(f"{self._seed} {name} {once or met}").random() < fault.chance  # noqa: S311
                 if struck or not once:
                     self._table[name] = {**doc, "met": met, "struck": doc["struck"] + struck}
@@ -133,7 +134,7 @@ class Faults:
         return None
 
     def over_rate(self, target: str, now: float) -> Fault | None:
-        """The rate that one more request would exceed, if there is such a one; else it is counted."""
+        """Return the rate that one more request would exceed; otherwise count the request and return None."""
         with self._lock:
             rates = [doc for _, doc in sorted(self._table.items()) if doc["kind"] == "rate"]
             for doc in rates:
@@ -151,7 +152,7 @@ class Faults:
         return None
 
     def save(self) -> None:
-        # In this order everywhere: strikes are asked for inside of transactions.
+        # The same lock order everywhere: strikes happen inside transactions.
         with self._state.transaction(), self._lock:
             for name in self._changed:
                 if name in self._table:

@@ -1,4 +1,4 @@
-"""What a filter of a list can name: the fields of the message that is listed, and what is in its maps and messages."""
+"""Fields that a list filter can name: those of the listed message, and those in its maps and messages."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from tpubox.google.wire.sources import GUESS
 _NUMBERS = ("int32", "int64", "double")
 _DEFAULTS = {"string": "", "boolean": False, **dict.fromkeys(_NUMBERS, 0)}
 _ELIGIBLE = {"artifactregistry": ("name", "version")}
-"""Of this API, says its discovery document, no other fields can be filtered by."""
+"""APIs with limited filters: the discovery document allows no other fields."""
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """The way to what is compared, and what is there."""
+    """Path and type of a compared field."""
 
     path: tuple[str, ...]
-    kind: Any  # as fields.json has types; of a list, that of what it holds
-    many: bool  # there is a list on the way to it, or it is one
-    keyed: bool  # the key of a map, which is there or not; other fields have a default
+    kind: Any  # type as in fields.json; for a list, that of its elements
+    many: bool  # a list, or inside one
+    keyed: bool  # the key of a map, which may be absent; other fields have a default
 
     @property
     def choice(self) -> tuple[str, ...]:
@@ -32,7 +32,7 @@ class Field:
 
     @property
     def plain(self) -> bool:
-        """No message and no map."""
+        """True if the field is neither a message nor a map."""
         return bool(self.choice) or (isinstance(self.kind, str) and not self.kind.startswith("$"))
 
     @property
@@ -44,7 +44,7 @@ class Field:
         return self.kind in ("string", "any") and in_json(self.path[-1]).endswith(("Time", "Timestamp"))
 
     def values(self, thing: Thing) -> list[Any]:
-        """What is there; more than one or none in lists, and none where a map or a time is not there."""
+        """Return the values: several or none in lists, none for an absent map key or time."""
         found = list(_values(thing, self.path))
         if found or self.many or self.keyed or self.time or not self.plain:
             return found
@@ -52,7 +52,7 @@ class Field:
 
 
 def find(schema: str, message: str, word: Word) -> Field:
-    """The field of this name, in JSON's way of writing or with underscores; refuses one that the message has not."""
+    """Return the field of this name, in JSON's spelling or with underscores; refuse an unknown one."""
     messages = schemas.fields_of_messages()[schema]
     kind: Any = f"${message}"
     path: list[str] = []
@@ -89,7 +89,7 @@ def _values(value: Any, path: tuple[str, ...]) -> Iterator[Any]:
     elif not path:
         yield value
     elif isinstance(value, Mapping):
-        # Of a message of any type it is not known before how its fields are written.
+        # The spelling of the fields is unknown in advance in a message of any type.
         name = path[0] if path[0] in value else in_json(path[0])
         if name in value:
             yield from _values(value[name], path[1:])

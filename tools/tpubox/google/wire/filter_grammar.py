@@ -1,7 +1,7 @@
-"""The grammar that Google's filters share: comparisons, joined by AND, OR, NOT (or a minus) and parentheses.
+"""Common grammar of Google's filters: comparisons, joined by AND, OR, NOT (or a minus) and parentheses.
 
-NOT binds first, then OR, then AND, and a comparison after another one means AND: https://google.aip.dev/160. Which
-words there are, and what a comparison means, is up to each language.
+NOT binds first, then OR, then AND, and a comparison after another one means AND: https://google.aip.dev/160. Each
+language defines its words and the meaning of a comparison.
 """
 
 from __future__ import annotations
@@ -18,14 +18,17 @@ from tpubox.google.wire.sources import GUESS
 
 MAX_DEPTH = 50  # a guess
 MATCHES = ("=~", "!~")
-"""Signs of regular expressions, which are compared with one value alone."""
+"""Operators of regular expressions, which take a single value."""
 _KEYWORDS = ("AND", "OR", "NOT")
 _NOT_RE2 = re.compile(r"\(\?(?:[=!]|<[=!]|P[=>]|#|\()|\\[1-9]")
-"""Looking around, conditions and references back: https://github.com/google/re2/wiki/Syntax"""
+"""Lookaround, conditions and back references, which RE2 lacks.
+
+https://github.com/google/re2/wiki/Syntax
+"""
 
 Thing = Mapping[str, Any]
 Truth = bool | None
-"""None: it depends on what is not known yet."""
+"""Result of a test; None if it depends on unknown fields."""
 
 
 class Node(Protocol):
@@ -70,7 +73,7 @@ class Word:
 
     @property
     def path(self) -> tuple[str, ...]:
-        """The parts of a field's name, as in `labels."a.b"`."""
+        """Split a field's name into parts, as in `labels."a.b"`."""
         if self.kind != "text" or self.text in _KEYWORDS:
             raise unparseable(self.text)
         pieces = re.findall(r'"(?:[^"\\]|\\.)*"|[^."]+', self.text)
@@ -78,12 +81,14 @@ class Word:
 
 
 Comparison = Callable[[Word, str, Word], Node]
-"""What a field, a sign and a value mean."""
+"""Function that returns the node for a field, an operator and a value."""
 
 
 def parse(text: str, token: re.Pattern[str], comparison: Comparison) -> Node:
-    """`token` has groups for each kind of word; what it matches outside of them is passed over. Refuses with
-    INVALID_ARGUMENT what is no filter."""
+    """Parse a filter, or refuse it with INVALID_ARGUMENT.
+
+    `token` has a group for each kind of word; other matches are skipped.
+    """
     words, position = [], 0
     while position < len(text):
         match = token.match(text, position)
@@ -96,7 +101,7 @@ def parse(text: str, token: re.Pattern[str], comparison: Comparison) -> Node:
 
 
 def check_expression(text: str) -> None:
-    """Refuses what is no regular expression of RE2."""
+    """Refuse an expression that RE2 does not accept."""
     try:
         re.compile(text)
     except re.error as error:
@@ -106,7 +111,7 @@ def check_expression(text: str) -> None:
 
 
 def moment(text: str) -> str:
-    """A time of RFC 3339, or a date, in the one form in which times can be compared as text."""
+    """Normalize a time of RFC 3339, or a date, to a form that sorts as text."""
     match = re.fullmatch(r"(\d{4}-\d\d-\d\d)(?:T(\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[-+]\d\d:?\d\d))?", text)
     if not match:
         raise GUESS.invalid(f"Unparseable filter: invalid timestamp '{text}'")
@@ -175,7 +180,7 @@ class _Parser:
         return Not(node) if minus else node
 
     def _values(self, field: Word, sign: str) -> Node:
-        """One value, or several of which any or each is meant: `resource.type = ("a" OR "b")`."""
+        """Parse one value, or several joined by OR or AND: `resource.type = ("a" OR "b")`."""
         if sign in MATCHES or not self._take("("):
             return self._comparison(field, sign, self._value())
         parts = [self._comparison(field, sign, self._value())]

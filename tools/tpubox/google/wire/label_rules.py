@@ -1,4 +1,4 @@
-"""What labels may be: those of Google's resources, and those of Kubernetes, which is also the form of taints."""
+"""Rules of labels: those of Google's resources, and those of Kubernetes, which also apply to taints."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ _RULE = (
 
 
 def check_resource_labels(labels: Mapping[str, str], where: str) -> None:
-    """https://cloud.google.com/resource-manager/docs/labels-overview#requirements"""
+    """Refuse invalid labels of a resource.
+
+    https://cloud.google.com/resource-manager/docs/labels-overview#requirements
+    """
     for key, value in labels.items():
         if not (key[:1].isalpha() and is_resource_word(key)):
             raise GKE_LABELS.invalid(f"Invalid field '{where}.key': \"{key}\". {_RULE}")
@@ -30,12 +33,15 @@ def is_resource_word(text: str) -> bool:
 
 
 def is_plain(letter: str) -> bool:
-    """Whether labels of Google's resources may have it."""
+    """Return True if labels of Google's resources may contain the character."""
     return letter in "_-" or (letter.isalnum() and letter == letter.lower())
 
 
 def is_kubernetes_key(text: str) -> bool:
-    """https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#syntax-and-character-set"""
+    """Return True if the text is a valid Kubernetes label key.
+
+    https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#syntax-and-character-set
+    """
     prefix, slash, name = text.rpartition("/")
     named = not slash or (len(prefix) <= 253 and _DOMAIN.fullmatch(prefix) is not None)
     return named and _LETTERS_OF_KUBERNETES.fullmatch(name) is not None

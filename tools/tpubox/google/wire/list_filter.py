@@ -1,13 +1,13 @@
-"""Filters of lists: which things of a list are answered with. What is not understood is refused, never passed over.
+"""Filters of lists. Unknown syntax is refused, never ignored.
 
-Comparisons with = != > >= < <= and : (has), as https://google.aip.dev/160 has them: a list is compared with : alone, *
-in text stands for any letters, and `labels.x:*` asks whether there is such a label. With another value : means = there
-for what is in a map, and here for every plain field. Compute Engine has regular expressions besides. Artifact Registry
-has no regard to case, says its discovery document. Cloud Monitoring has functions besides:
+Comparisons with = != > >= < <= and : (has), as in https://google.aip.dev/160: a list only supports :, * in text matches
+any characters, and `labels.x:*` tests for the presence of a label. With another value, : means = in maps at Google, and
+here for every plain field. Compute Engine also has regular expressions. Artifact Registry ignores case, according to
+its discovery document. Cloud Monitoring also has functions:
 https://cloud.google.com/monitoring/api/v3/sorting-and-filtering. Searches without a field are refused.
 
-Guesses: that all of these APIs take all of this, that what lacks a label is unlike every value of it, and the words of
-refusals. Those of Compute Engine are known: https://github.com/googleapis/google-api-go-client/issues/815.
+Guesses: that all of these APIs accept all of this, that a missing label differs from every value, and the error texts.
+Those of Compute Engine are known: https://github.com/googleapis/google-api-go-client/issues/815.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Comparison:
     field: Field
     sign: str
     value: str
-    fold: bool  # without regard to case
+    fold: bool  # ignore case
 
     def holds(self, thing: Thing) -> bool:
         values = self.field.values(thing)
@@ -101,7 +101,7 @@ class Calling:
 
 
 def condition(api: Api, route: Route, request: Request) -> Node | None:
-    """What the things of the answer must fulfil; None where there is no filter, or the handler sees to it."""
+    """Return the condition of a list; None without a filter, or if the handler applies it."""
     text = request.query.get("filter", "")
     if not text or route.lists == "":
         return None
@@ -113,7 +113,7 @@ def condition(api: Api, route: Route, request: Request) -> Node | None:
 
 
 def parse(schema: str, message: str, text: str) -> Node:
-    """Refuses with INVALID_ARGUMENT what Google refuses, and what is not answered here."""
+    """Parse a filter. Refuse with INVALID_ARGUMENT what Google refuses, and what is not supported here."""
     find = partial(filter_fields.find, schema, message)
     comparison = partial(_comparison, find, schema == "artifactregistry")
     if schema != "compute":
@@ -128,7 +128,7 @@ def parse(schema: str, message: str, text: str) -> Node:
 
 
 def narrowed(answer: Doc, wanted: Node) -> Doc:
-    """The list without what is not wanted. An aggregated list has a map, of what there is in each place."""
+    """Return the list with only the matching items. An aggregated list maps places to their items."""
     kept: Doc = {}
     for name, value in answer.items():
         if isinstance(value, list):

@@ -1,11 +1,11 @@
-"""Orders of lists: `orderBy`, and what it says of a list. What is not understood is refused, never passed over.
+"""Orders of lists: `orderBy`. Unknown syntax is refused, never ignored.
 
-Compute Engine knows two orders, as its discovery document says. Others take fields by commas, each with `desc` after it
-where the greatest comes first (https://google.aip.dev/132#ordering), Cloud Monitoring with a minus before it
-(https://cloud.google.com/monitoring/api/v3/sorting-and-filtering). Lists of what has no filter cannot be ordered here,
-though Artifact Registry's images can be there.
+Compute Engine has two orders, according to its discovery document. Others take comma-separated fields, each with an
+optional `desc` for descending order (https://google.aip.dev/132#ordering), Cloud Monitoring with a minus before it
+(https://cloud.google.com/monitoring/api/v3/sorting-and-filtering). Lists without a filter cannot be ordered here,
+although Google can order Artifact Registry's images.
 
-Guesses: that what has no such field comes first, and the words of refusals.
+Guesses: that items without the field come first, and the error texts.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Key:
 
 
 def keys(api: Api, route: Route, request: Request) -> list[Key]:
-    """By what a list is sorted, the first one first; empty where it stays as it is."""
+    """Return the sort keys of a list, most significant first; empty to keep its order."""
     text = request.query.get("orderBy", "")
     if not text:
         return []
@@ -57,7 +57,7 @@ def keys(api: Api, route: Route, request: Request) -> list[Key]:
 
 
 def ordered(answer: Doc, by: list[Key]) -> Doc:
-    """The list in this order. An aggregated list has a map, of what there is in each place."""
+    """Return the list in this order. An aggregated list maps places to their items."""
     made: Doc = {}
     for name, value in answer.items():
         if isinstance(value, list):

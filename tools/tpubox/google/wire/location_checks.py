@@ -1,4 +1,4 @@
-"""Refuses places that Google does not have, as its common front does for every API before the API itself is asked."""
+"""Checks of locations, which Google's common front makes for every API before the API sees the request."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tpubox.google.wire.regions import REGIONS
 from tpubox.google.wire.sources import LOCATION_DENIED
 
 ANY = "-"
-"""Stands for all locations in lists of many APIs."""
+"""Wildcard for all locations in lists of many APIs."""
 _TYPE = "type.googleapis.com/google.rpc"
 
 
@@ -18,13 +18,16 @@ def is_region(location: str) -> bool:
 
 
 def is_zone(location: str) -> bool:
-    """Which letters a region has is not said here: of zones without TPUs the API itself knows more."""
+    """Return True for any letter in a known region: the API itself knows which zones exist."""
     region, _, letter = location.rpartition("-")
     return location == ANY or (region in REGIONS and re.fullmatch("[a-z]", letter) is not None)
 
 
 def is_region_or_multi_region(location: str) -> bool:
-    """https://cloud.google.com/artifact-registry/docs/repositories/repo-locations"""
+    """Return True for a region or a multi-region of Artifact Registry.
+
+    https://cloud.google.com/artifact-registry/docs/repositories/repo-locations
+    """
     return is_region(location) or location in ("asia", "europe", "us")
 
 

@@ -1,4 +1,4 @@
-"""Operations in the shape that most of Google's APIs share."""
+"""Operations in the format that most of Google's APIs share."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ TYPES = "type.googleapis.com/"
 
 
 def operation_format(metadata: Callable[[Doc], Doc]) -> Callable[[Doc], Doc]:
-    """How an API writes its operations. What `metadata` says of one is a message of its own type, and typed clients
-    refuse fields that this type does not have."""
+    """Return the function that formats an API's operations.
+
+    `metadata` returns a message of its own type, and typed clients refuse fields that this type does not have.
+    """
 
     def operation(doc: Doc) -> Doc:
         name = f"{doc['scope']}/operations/{doc['id']}" if doc["scope"] else f"operations/{doc['id']}"
@@ -31,18 +33,20 @@ def operation_format(metadata: Callable[[Doc], Doc]) -> Callable[[Doc], Doc]:
 
 
 def times(doc: Doc, *, end: str) -> Doc:
-    """When it began and, under the name that the API has for it, when it ended."""
+    """Return the start time and, under the API's name for it, the end time."""
     return {"createTime": stamp(doc["started"]), **({end: stamp(doc["ended"])} if doc["done"] else {})}
 
 
 def message(kind: str, body: Doc) -> Doc:
-    """What an operation has made, named by its type as `google.cloud.tpu.v2.Node`."""
+    """Return the result of an operation with its type, such as `google.cloud.tpu.v2.Node`."""
     return {"@type": TYPES + kind, **body}
 
 
 def serve(api: Api, path: str, *, listed: bool = True, message: str = "Operation") -> None:
-    """Answers for the operations of an API below this path; not every API lists them. `message` is what its documents
-    call them."""
+    """Serve the operations of an API below this path; not every API lists them.
+
+    `message` is their name in the API's documents.
+    """
 
     @api.on("GET" if listed else "", path, lists=message)
     def every(cloud: Cloud, call: Call) -> Doc:
@@ -59,6 +63,6 @@ def serve(api: Api, path: str, *, listed: bool = True, message: str = "Operation
 
 
 def _scopes(path: str, call: Call) -> tuple[str, ...]:
-    """What operations belong to that are asked for at this path: some APIs name projects by their numbers."""
+    """Return the scopes of the operations at this path: some APIs name projects by their numbers."""
     parent, project = path.removesuffix("operations").rstrip("/"), call.names.get("project", "")
     return tuple(parent.format(**{**call.names, "project": name}) for name in (project, number_of(project)))

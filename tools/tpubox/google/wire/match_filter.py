@@ -1,9 +1,9 @@
-"""The older filters of Compute Engine's lists: regular expressions of RE2 that match the whole of a field.
+"""Older filters of Compute Engine's lists: RE2 regular expressions that match a whole field.
 
 `name eq literal`, `name ne "literal"`, or several in parentheses, which all must hold: `(name eq a.*) (status eq UP)`.
 AND and OR are refused in them (https://github.com/googleapis/nodejs-compute/issues/48), and so are lists
-(https://github.com/googleapis/google-api-ruby-client/issues/500). gcloud makes such filters of what --filter says, with
-parentheses in parentheses. A field that is not there is compared as no text, or as its default is written: a guess.
+(https://github.com/googleapis/google-api-ruby-client/issues/500). gcloud converts --filter to such filters, with nested
+parentheses. Comparing a missing field as empty text, or as its default, is a guess.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _match(text: str, find: Callable[[Word], Field]) -> Node:
     field = find(Word("text", found[1]))
     if field.many or not field.plain:
         raise unparseable(found[1])
-    # A quote may stand behind a backslash, and for an expression that is the same as one without.
+    # A backslash before a quote has no meaning in an expression.
     expression = found[3][1:-1] if found[3][0] in "\"'" else found[3]
     check_expression(expression)
     return Match(field, expression, found[2] == "eq")

@@ -1,8 +1,8 @@
-"""Lists in pages: how many things an answer holds at most, and the token by which the next ones are asked for.
+"""Lists in pages: the page sizes, and the tokens of the next pages.
 
-Every list whose method has a parameter `pageToken` comes so. The sizes are those that Google's discovery documents
-state for each; where they state none, one that fits all that a box holds. A token belongs to the request that it came
-from: with another one it is refused, as https://google.aip.dev/158 has it; the words of that refusal are a guess.
+Every list whose method has a parameter `pageToken` is paged. The sizes are those in Google's discovery documents;
+without one, a size that fits all resources of a box. A token belongs to its request and is refused with another, as in
+https://google.aip.dev/158; the text of that error is a guess.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ SIZES: Mapping[str, Mapping[str, tuple[int, int]]] = {
         "tensorboardTimeSeries": (50, 1000),
     },
 }
-"""By API and by the field that is listed: how many unless told, and how many at most; others are of any size."""
+"""Default and maximum page sizes, by API and listed field; others are of any size."""
 _OWN = "b/{bucket}/o"
-"""The list of objects, whose prefixes count too, sees to its pages itself."""
+"""Route of the list of objects, which makes its own pages because prefixes count too."""
 _OF_THE_PAGE = ("maxResults", "pageSize", "pageToken")
 
 
 def page(api: str, route: Route, request: Request, answer: Doc) -> Doc:
-    """The part of a list that was asked for. What is no list stays as it is."""
+    """Return the requested part of a list. Other answers are returned unchanged."""
     if "pageToken" not in (query_parameters.of(api, request, route) or ()) or route.path == _OWN:
         return answer
     field = next((name for name, value in answer.items() if isinstance(value, list) or name == "items"), "")
@@ -48,24 +48,24 @@ def page(api: str, route: Route, request: Request, answer: Doc) -> Doc:
     rest = {key: value for key, value in answer.items() if key != "nextPageToken"}
     if len(things) > start + size:
         rest["nextPageToken"] = token(request, start + size)
-    # An aggregated list has a map, of what there is in each place.
+    # An aggregated list maps places to their items.
     listed = dict(list(things.items())[start : start + size]) if isinstance(things, dict) else things[start:][:size]
     return {**rest, field: listed}
 
 
 def asked(request: Request, unless_told: int, most: int) -> tuple[int, int]:
-    """Where the page begins, counted, and how many things it holds at most."""
+    """Return the start of the page as an index, and the maximum number of items."""
     size = length(request, unless_told, most)
     return int(begin(request) or 0), size
 
 
 def length(request: Request, unless_told: int, most: int) -> int:
-    """How many things a page holds at most."""
+    """Return the maximum number of items of a page."""
     return min(_number(request.query) or unless_told, most)
 
 
 def begin(request: Request) -> int | str | None:
-    """Where the page begins, as its token says it; None without one."""
+    """Return the start of the page from its token; None without one."""
     text = request.query.get("pageToken", "")
     if not text:
         return None
@@ -84,8 +84,10 @@ def token(request: Request, start: int | str) -> str:
 
 
 def no_results(scope: str) -> Doc:
-    """What an aggregated list has for a place with nothing in it, as
-    https://cloud.google.com/compute/docs/reference/rest/v1/subnetworks/aggregatedList has it."""
+    """Return the entry of an aggregated list for a place without items.
+
+    https://cloud.google.com/compute/docs/reference/rest/v1/subnetworks/aggregatedList
+    """
     message = f"There are no results for scope '{scope}' on this page."
     return {"warning": {"code": "NO_RESULTS_ON_PAGE", "message": message, "data": [{"key": "scope", "value": scope}]}}
 
@@ -98,6 +100,6 @@ def _number(query: Mapping[str, str]) -> int:
 
 
 def _mark(request: Request) -> int:
-    """Unlike that of every other list."""
+    """Return a mark that differs from that of every other list."""
     others = sorted((name, value) for name, value in request.query.items() if name not in _OF_THE_PAGE)
     return zlib.crc32(json.dumps([request.path, others]).encode())

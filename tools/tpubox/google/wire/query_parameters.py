@@ -1,8 +1,7 @@
-"""Refuses parameters of a query that the method does not have.
+"""Refusal of query parameters that the method does not have.
 
-Which ones it has is data, gathered from Google's own descriptions of its APIs. Most of these have one front, which
-binds each parameter to a field of the request; Compute Engine and Cloud Storage have others, which pass over what they
-do not know.
+The parameters are data from Google's own descriptions of its APIs. Most of these share a front, which binds each
+parameter to a field of the request; Compute Engine and Cloud Storage have other fronts, which ignore unknown ones.
 """
 
 from __future__ import annotations
@@ -20,11 +19,14 @@ _EVERYWHERE = {
     *(".xgafv", "access_token", "alt", "callback", "fields", "key", "oauth_token", "prettyPrint", "quotaUser"),
     *("uploadType", "upload_protocol", "userIp", "userProject"),
 }
-"""https://cloud.google.com/apis/docs/system-parameters; all of them may begin with a $."""
+"""Parameters of every method; all of them may start with a $.
+
+https://cloud.google.com/apis/docs/system-parameters
+"""
 
 
 def checked(api: str, route: Route, request: Request) -> Request:
-    """The request, with the names of its parameters as JSON has them: page_size is taken for pageSize."""
+    """Return the request with the JSON names of its parameters: page_size is accepted for pageSize."""
     known = of(api, request, route)
     if known is None:
         return request
@@ -42,7 +44,7 @@ def checked(api: str, route: Route, request: Request) -> Request:
 
 
 def of(api: str, request: Request, route: Route) -> list[str] | None:
-    """The parameters of a method; None where no document has it."""
+    """Return the parameters of a method; None if no document has it."""
     version = re.search(r"/(v\d\w*)/", request.path)
     return _table().get(api, {}).get(version[1] if version else "", {}).get(f"{request.method} {route.path}")
 

@@ -1,6 +1,6 @@
-"""How Google says no: one exception, and the error body that its clients read.
+"""Google's errors: one exception, and the error body that its clients read.
 
-Only a Source makes one, so that each says where its words and its shape are known from.
+Only a Source creates one, so that the origin of each text and format is recorded.
 """
 
 from __future__ import annotations
@@ -36,7 +36,10 @@ _REASON = {
     504: "deadlineExceeded",
 }
 _OF_THE_FRONT = ("RATE_LIMIT_EXCEEDED", "SERVICE_DISABLED")
-"""Refusals that Google's common front gives for every service: they have both. For Cloud Storage that is a guess."""
+"""Reasons of refusals by Google's common front, which have a status for every service.
+
+For Cloud Storage that is a guess.
+"""
 CODES = {
     "INVALID_ARGUMENT": 3,
     "NOT_FOUND": 5,
@@ -48,11 +51,11 @@ CODES = {
     "INTERNAL": 13,
     "UNAVAILABLE": 14,
 }
-"""Numbers of google.rpc.Code, as errors of operations carry them."""
+"""Numbers of google.rpc.Code, as in errors of operations."""
 
 
 class Refused(Exception):
-    """A request that is answered with an error. `status` is the word beside the number; most numbers have one."""
+    """A request that is answered with an error. `status` is the word for the number; most numbers have one."""
 
     def __init__(
         self,
@@ -75,9 +78,10 @@ class Refused(Exception):
         self.retry_after = retry_after  # seconds
 
     def body(self, *, with_reasons: bool = False, with_status: bool = True) -> dict[str, Any]:
-        """The body of the answer. Compute Engine and Cloud Storage write a list with one reason and no word beside the
-        number; GKE and IAM write both; all others have the word alone.
+        """Return the body of the answer.
 
+        Compute Engine and Cloud Storage write a list with one reason and no status; GKE and IAM write both; all others
+        write only the status.
         https://cloud.google.com/storage/docs/json_api/v1/status-codes
         https://cloud.google.com/apis/design/errors#error_model
         """
@@ -91,13 +95,13 @@ class Refused(Exception):
         return {"error": error}
 
     def _is_of_the_front(self) -> bool:
-        """Whether the service itself never saw the request."""
+        """Return True if the common front refused the request before the service saw it."""
         return self.code == 401 or any(one.get("reason") in _OF_THE_FRONT for one in self.details)
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where refusals are known from: the address of a page that has them, or a word that says that there is none."""
+    """Origin of refusals: the address of a page that has them, or a word if there is none."""
 
     address: str
 
@@ -125,17 +129,17 @@ class Source:
         return self.refused(400, message)
 
     def not_ready(self, message: str) -> Refused:
-        """The request is fine and the moment is not: callers that retry will get through."""
+        """Refuse a valid request at the wrong time: a retry can succeed."""
         return self.refused(400, message, status="FAILED_PRECONDITION", reason="failedPrecondition")
 
     def not_found(self, message: str) -> Refused:
         return self.refused(404, message)
 
     def exists(self, message: str, resource: str = "") -> Refused:
-        """`resource`: what is there already, where the API names it beside the words too."""
+        """Refuse a duplicate. `resource` is the existing one, if the API names it outside the text too."""
         detail = {"@type": "type.googleapis.com/google.rpc.ResourceInfo", "resourceName": resource}
         return self.refused(409, message, details=[detail] if resource else [])
 
     def aborted(self, message: str) -> Refused:
-        """Somebody else was quicker: callers read anew what they want to change."""
+        """Refuse a concurrent change: callers read the resource again before they retry."""
         return self.refused(409, message, status="ABORTED", reason="aborted")

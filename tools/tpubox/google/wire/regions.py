@@ -1,4 +1,4 @@
-"""The regions that Google has, whether or not there are TPUs in them."""
+"""Google's regions, with or without TPUs."""
 
 from __future__ import annotations
 
@@ -16,4 +16,4 @@ REGIONS = frozenset(
     us-central1 us-central2 us-east1 us-east4 us-east5 us-south1 us-west1 us-west2 us-west3 us-west4 us-west8
     """.split()  # noqa: SIM905
 )
-"""us-central2 and us-west8 are shown only to projects that have TPU quota in them."""
+"""Names of the regions. us-central2 and us-west8 are visible only to projects with TPU quota there."""

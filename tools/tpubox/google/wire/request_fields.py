@@ -1,10 +1,11 @@
-"""The rules from which `fields.json` is written: which fields the messages have that routes name as their bodies and as
-what they list, and of what type.
+"""Generator of `fields.json`: the fields and types of the messages that routes name as bodies or lists.
 
     python -m tpubox.google.wire.request_fields FOLDER    writes it
 
-FOLDER holds Google's discovery documents as `API/VERSION/API-api.json`. The Go module google.golang.org/api carries
-them so: `go list -m -f '{{.Dir}}' google.golang.org/api` below tools/provider prints such a folder.
+FOLDER holds Google's discovery documents as `API/VERSION/API-api.json`, as in the Go module google.golang.org/api.
+Below tools/provider, this prints such a folder:
+
+    go list -m -f '{{.Dir}}' google.golang.org/api
 
 A type is a scalar ("string", "boolean", "int32", "int64", "double", "any"), "$Name" for a message, [type] for a list,
 {"*": type} for a map, {"one of": [names]} for an enumeration whose numbers count from 0, and {"one of": {name: number}}
@@ -37,7 +38,7 @@ NUMBERS = {
     "MonitoringComponentConfig.enableComponents": _MONITORING,
     "UpgradeSettings.strategy": (0, 2, 3, 5),
 }
-"""Enumerations with gaps: Google's Python clients send numbers, and the discovery documents have only names."""
+"""Enumerations with gaps: Google's Python clients send numbers, but the discovery documents only have names."""
 
 
 def discovery_document(folder: Path, api: Api, version: str) -> dict[str, Any]:
@@ -47,7 +48,7 @@ def discovery_document(folder: Path, api: Api, version: str) -> dict[str, Any]:
 
 
 def gather(folder: Path, apis: Iterable[Api] = APIS) -> dict[str, dict[str, dict[str, Any]]]:
-    """Every message that the requests and the lists are made of, by API."""
+    """Return every message of the requests and lists, by API."""
     found: dict[str, dict[str, dict[str, Any]]] = {}
     for api in apis:
         bodies, lists = _named(api, "body"), _named(api, "lists")
@@ -56,19 +57,19 @@ def gather(folder: Path, apis: Iterable[Api] = APIS) -> dict[str, dict[str, dict
             known = found.setdefault(name, {})
             wanted = bodies | lists if name == api.document else bodies
             schemas = discovery_document(folder, api, version)["schemas"]
-            # Of two versions that are not kept apart, the first one says what is in a message.
+            # For versions with common messages, the first one takes precedence.
             messages = _messages(schemas, wanted & schemas.keys() - known.keys())
             found[name] = dict(sorted({**messages, **known}.items()))
     return {name: messages for name, messages in sorted(found.items()) if messages}
 
 
 def _named(api: Api, part: str) -> set[str]:
-    """The messages that the API's routes name as their `body`, or as what they list."""
+    """Return the messages that the API's routes name as their `body`, or as the listed one."""
     return {name for routes in api.routes.values() for route in routes if (name := getattr(route, part))}
 
 
 def _messages(schemas: dict[str, Any], roots: set[str]) -> dict[str, dict[str, Any]]:
-    """These, and all that they are made of."""
+    """Return these messages and all messages that they contain."""
     messages: dict[str, dict[str, Any]] = {}
     waiting = list(roots)
     while waiting:
@@ -79,7 +80,7 @@ def _messages(schemas: dict[str, Any], roots: set[str]) -> dict[str, dict[str, A
         messages[message] = {field: _type(f"{message}.{field}", what) for field, what in properties.items()}
         for field, what in properties.items():
             inner = what.get("items") or what
-            if "properties" in inner:  # a message without a name of its own
+            if "properties" in inner:  # an unnamed message
                 schemas[f"{message}.{field}"] = inner
                 waiting.append(f"{message}.{field}")
         waiting += [reference for what in properties.values() for reference in _references(what)]
@@ -113,7 +114,7 @@ def _references(what: dict[str, Any]) -> list[str]:
 
 
 def document(folder: Path) -> str:
-    """The text of `fields.json`: one message a line, so that a new version of an API shows as what it changed."""
+    """Return the text of `fields.json`: one message per line, to show the changes of a new API version."""
     apis = []
     for api, messages in gather(folder).items():
         lines = ",\n".join(f"    {json.dumps(name)}: {json.dumps(fields)}" for name, fields in messages.items())

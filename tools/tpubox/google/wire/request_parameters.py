@@ -1,8 +1,8 @@
-"""The rules from which `parameters.json` is written: which parameters a query of each route can have.
+"""Generator of `parameters.json`: the query parameters of each route.
 
     python -m tpubox.google.wire.request_parameters FOLDER    writes it
 
-FOLDER holds Google's discovery documents, as the one from which `fields.json` is written.
+FOLDER holds Google's discovery documents, as for `fields.json`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FILE = Path(__file__).with_name("parameters.json")
 
 
 def gather(folder: Path, apis: Iterable[Api] = APIS) -> dict[str, dict[str, dict[str, list[str]]]]:
-    """By API, version and route."""
+    """Return the parameters by API, version and route."""
     found: dict[str, dict[str, dict[str, list[str]]]] = {}
     for api in apis:
         for version in sorted(api.versions) if api.document else ():
@@ -32,7 +32,7 @@ def gather(folder: Path, apis: Iterable[Api] = APIS) -> dict[str, dict[str, dict
 
 
 def _routes(api: Api, version: str, document: dict[str, Any]) -> dict[str, list[str]]:
-    # Those with the longest path first: of two that fit, it says more.
+    # The longest path first: the most specific of several matches.
     every = sorted(_methods(document), key=lambda one: -len(one[1]))
     found = {}
     for verb, routes in api.routes.items():
@@ -58,7 +58,7 @@ def _methods(document: dict[str, Any]) -> Iterator[tuple[str, str, list[str]]]:
 
 
 def document(folder: Path) -> str:
-    """The text of `parameters.json`: one route a line."""
+    """Return the text of `parameters.json`: one route per line."""
     apis = []
     for api, versions in gather(folder).items():
         parts = []

@@ -1,4 +1,4 @@
-"""From a request to its answer: which API it is for, whether it may be asked, what that says; and noted down."""
+"""Routing of a request: find its API, check it, serve it, and record it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tpubox.google.wire.state import Doc
 
 
 def answer(cloud: Cloud, request: Request) -> Answer:
-    """The answer to a request. Whatever it starts that takes no time has ended by then."""
+    """Answer a request. Operations that take no time have ended by then."""
     cloud.settle()
     given = _unanswered(cloud, request) or _answer(cloud, request)
     if given.status < 300 and cloud.faults.strike("lost", f"{request.method} {request.path}"):
@@ -40,7 +40,7 @@ def answer(cloud: Cloud, request: Request) -> Answer:
 
 
 def _unanswered(cloud: Cloud, request: Request) -> Answer | None:
-    """For whom the connection is cut, and nothing else happens."""
+    """Return an answer without content if a fault closes the connection."""
     target = f"{request.method} {request.path}"
     if cloud.faults.strike("cut", target):
         return _cut("The connection was cut.")
@@ -54,11 +54,11 @@ def _cut(why: str, silence: float = 0.0) -> Answer:
 
 
 def api_of(cloud: Cloud, path: str) -> tuple[Api, str]:
-    """The API that a path belongs to, and the path in it. What belongs to none is a bucket of Cloud Storage."""
+    """Return the API of a path, and the path in it. By default it is a bucket of Cloud Storage."""
     first, _, rest = path.partition("/")
     if first not in cloud.apis:
         return cloud.apis[""], path
-    # Some releases of the provider put the version there twice, and Vertex AI's client asks for operations below ui/.
+    # Some releases of the provider repeat the version, and Vertex AI's client polls operations below ui/.
     return cloud.apis[first], re.sub(r"^(v\d\w*/|ui/)+", "", rest)
 
 
@@ -80,7 +80,7 @@ def _answer(cloud: Cloud, request: Request) -> Answer:
     except Refused as refused:
         return refusal(cloud, request.path, refused)
     except Exception as error:
-        # A flaw of the emulator: told to whoever started it, and to the caller as Google would.
+        # A bug of the emulator: logged here, and reported to the caller as Google would.
         logging.getLogger(__name__).exception("%s %s", request.method, request.path)
         flaw = EMULATOR.refused(500, f"The emulator failed: {type(error).__name__}: {error}")
         return refusal(cloud, request.path, flaw)
@@ -91,10 +91,10 @@ def _answer(cloud: Cloud, request: Request) -> Answer:
 
 
 def refusal(cloud: Cloud, path: str, refused: Refused) -> Answer:
-    """In the words of the API that the path belongs to."""
+    """Return the error in the format of the path's API."""
     api, _ = api_of(cloud, path)
     pause = {"retry-after": str(math.ceil(refused.retry_after))} if refused.retry_after else {}
-    if api.xml_errors and refused.code != 501:  # which is about something else that is not here
+    if api.xml_errors and refused.code != 501:  # 501 means an unsupported request
         headers = {"content-type": "application/xml; charset=UTF-8", **pause}
         return Answer(refused.code, xml_errors.body(refused), headers)
     reasons = api.own_front or api.reasons_too

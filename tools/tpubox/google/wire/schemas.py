@@ -1,8 +1,8 @@
-"""Refuses bodies that Google refuses before looking at what they mean: unknown fields, wrong types, unknown values.
+"""Checks of bodies that Google makes before it interprets them: unknown fields, wrong types, unknown values.
 
-What the fields are is data, gathered from Google's own descriptions of its APIs. Numbers of enumerations, as Google's
-Python clients send them, become their names, and so do fields in their other spelling, accelerator_type for
-acceleratorType: https://protobuf.dev/programming-guides/json. Compute Engine and Cloud Storage know one alone.
+The fields are data from Google's own descriptions of its APIs. Numbers of enumerations, as Google's Python clients send
+them, are replaced by names, and alternative spellings by JSON names, accelerator_type by acceleratorType:
+https://protobuf.dev/programming-guides/json. Compute Engine and Cloud Storage accept only one spelling.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _KINDS = {
 
 
 def check(api: str, message: str, body: dict[str, Any], *, own_front: bool = False) -> dict[str, Any]:
-    """The body with names for numbers of enumerations. All that is wrong with it is said at once.
+    """Return the body with names for numbers of enumerations, or report all its problems at once.
 
-    `own_front`: as Compute Engine and Cloud Storage take it, which drop what they do not know.
+    `own_front` ignores unknown fields, as Compute Engine and Cloud Storage do.
     """
     problems: list[tuple[str, str]] = []
     known = fields_of_messages()[api]
@@ -51,7 +51,7 @@ def fields_of_messages() -> dict[str, dict[str, dict[str, Any]]]:
 
 
 def _spelt(messages: dict[str, dict[str, Any]], kind: Any, value: Any) -> Any:
-    """With the fields' names as JSON has them. Keys of maps are their sender's own."""
+    """Return the value with the JSON names of fields. Keys of maps are unchanged."""
     if isinstance(kind, list) and isinstance(value, list):
         return [_spelt(messages, kind[0], one) for one in value]
     if isinstance(kind, dict) and "*" in kind and isinstance(value, dict):
@@ -106,7 +106,7 @@ def _value(
     if not _fits(kind, value):
         problems.append((where, f"Invalid value at '{where}' ({_KINDS[kind]}), {json.dumps(value)}"))
         return value
-    # Google answers with numbers of 64 bits as text and smaller ones as numbers, however they were sent.
+    # Google returns 64-bit numbers as text and smaller ones as numbers, in whatever form they were sent.
     return int(value) if kind == "int32" else str(value) if kind == "int64" else value
 
 
@@ -115,7 +115,7 @@ def _choice(names: list[str] | dict[str, int], value: Any, where: str, problems:
     for name, number in numbers.items():
         if value == name or (value == number and not isinstance(value, bool)):
             return name
-    # The provider says "not set" with an empty text where the API's own word is longer.
+    # The provider sends an empty text for "not set", for which the API has a longer name.
     if value != "":
         problems.append((where, f"Invalid value at '{where}', {json.dumps(value)} is none of {', '.join(numbers)}"))
     return value
@@ -130,5 +130,5 @@ def _fits(kind: str, value: Any) -> bool:
         return False
     if kind == "double":
         return isinstance(value, int | float) or value in ("NaN", "Infinity", "-Infinity")
-    # 64-bit numbers travel as text, and Google takes text for the smaller ones too.
+    # 64-bit numbers are sent as text, and Google accepts text for smaller ones too.
     return isinstance(value, int) or (isinstance(value, str) and value.removeprefix("-").isdigit())

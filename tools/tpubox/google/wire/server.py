@@ -1,12 +1,12 @@
-"""Serves a cloud on loopback, with a token on every door.
+"""HTTP server of a cloud on loopback, with token authentication.
 
-A caller shows the token as `Authorization: Bearer TOKEN`, as Terraform does with GOOGLE_OAUTH_ACCESS_TOKEN. Clients of
-Cloud Storage that were given STORAGE_EMULATOR_HOST show nothing at all. They are let in, to Cloud Storage alone, if the
-kernel says that they run as the user whose emulator this is, who could read the token anyway, and are no browser that
-acts for a web page. It is kept in the folder,
-so an emulator that starts again is found where it was. A second token beside it opens Google's APIs and nothing else:
-what pods show, as they show the token of their service account to Google. A token that IAM credentials gave out opens
-what the roles of its service account allow.
+A caller sends the token as `Authorization: Bearer TOKEN`, as Terraform does with GOOGLE_OAUTH_ACCESS_TOKEN. Clients of
+Cloud Storage with STORAGE_EMULATOR_HOST send no token. They may use Cloud Storage only, if according to the kernel they
+run as the user of the emulator, who could read the token anyway, and are not a browser acting for a web page.
+
+Token and port are stored in the folder, so a restarted emulator has the same address. A second token permits only
+Google's APIs: Pods send it, as they send the token of their service account to Google. A token issued by IAM
+credentials permits what the roles of its service account allow.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"]
 
 
 class Emulator:
-    """A running cloud. It is a context; leaving it stops serving and keeps the folder."""
+    """A running cloud, as a context manager; leaving it stops the server and keeps the folder."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class Emulator:
 
     def start(self) -> Emulator:
         for name, pool in self.cloud.state.all("pool").items():
-            if pool["_nodes"] and pool["status"] != "STOPPING":  # else its nodes are on their way out
+            if pool["_nodes"] and pool["status"] != "STOPPING":  # otherwise its nodes are being removed
                 self.cloud.hooks.on_pool_created(described(self.cloud, name))
         self.hypervisor.start()
         self._thread.start()
@@ -117,12 +117,12 @@ class Emulator:
 
     @property
     def storage_host(self) -> str:
-        """For STORAGE_EMULATOR_HOST of programs of the same user."""
+        """The value of STORAGE_EMULATOR_HOST for programs of the same user."""
         return self.address
 
     def environment(self) -> dict[str, str]:
-        """With these variables Terraform's google provider, its gcs backend and gcloud talk to the emulator alone."""
-        # Configuring the provider asks Google who one is: a refused connection is the quickest answer it can get.
+        """Return the variables that direct Terraform's google provider and gcs backend, and gcloud, to the emulator."""
+        # The provider queries the caller's identity from Google: a refused connection is the fastest answer.
         nowhere = {"HTTP_PROXY": "http://127.0.0.1:1", "HTTPS_PROXY": "http://127.0.0.1:1"}
         return {
             "GOOGLE_OAUTH_ACCESS_TOKEN": self.token,
@@ -135,10 +135,10 @@ class Emulator:
         }
 
     def answer(self, request: Request) -> Answer:
-        """Lets a caller in who may, and answers."""
+        """Authenticate a request and answer it."""
         principal = self._principal(request)
         if principal is None:
-            # In JSON at every door, the emulator's own ones too. That Cloud Storage's older one has XML is left out.
+            # JSON everywhere, even for the admin API. XML errors of Cloud Storage's XML API are not emulated here.
             body = unauthenticated().body(with_reasons=routing.api_of(self.cloud, request.path)[0].own_front)
             return Answer(401, json.dumps(body).encode(), {"content-type": "application/json"})
         if request.path.startswith(CONTROL):
@@ -146,11 +146,11 @@ class Emulator:
         return routing.answer(self.cloud, replace(request, principal=principal))
 
     def token_of(self, email: str) -> str:
-        """A token of a service account, for tests that ask as that account."""
+        """Return a token of a service account, for tests that call as that account."""
         return credentials.mint(self.cloud, email, self.cloud.clock.now() + credentials.LONGEST_SECONDS)
 
     def _principal(self, request: Request) -> str | None:
-        """Who asks; None where nobody may know."""
+        """Return the caller; None if it is not authenticated."""
         shown = request.headers.get("authorization")
         control_door = request.path.startswith(CONTROL)
         if shown is None:
@@ -174,7 +174,7 @@ def _token(file: Path) -> str:
 
 
 def _listening(file: Path, port: int) -> socket.socket:
-    """A socket on the port asked for, else on the one of last time, else on any."""
+    """Return a socket on the requested port, the previous port, or any free one."""
     last = int(file.read_text()) if file.exists() and not port else 0
     for wanted in dict.fromkeys((port or last, port)):
         listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
@@ -208,13 +208,13 @@ def _app(emulator: Emulator) -> Starlette:
     from starlette.routing import Route
 
     class Cut(Response):
-        """Promises more than it sends, upon which the server closes the connection."""
+        """A response that announces more than it sends, so that the server closes the connection."""
 
         async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
             await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"1")]})
 
     async def silence(incoming: Incoming, seconds: float) -> None:
-        """Until the caller has had enough, or the emulator ends."""
+        """Wait until the time is over, the caller disconnects, or the emulator stops."""
         due = time.monotonic() + seconds
         while time.monotonic() < due and not emulator.is_stopping and not await incoming.is_disconnected():
             await asyncio.sleep(TICK_SECONDS)
@@ -222,7 +222,7 @@ def _app(emulator: Emulator) -> Starlette:
     async def serve(incoming: Incoming) -> Response:
         request = Request(
             method=incoming.method,
-            # Undecoded: names of objects contain escaped slashes.
+            # Not decoded: names of objects contain escaped slashes.
             path=incoming.scope["raw_path"].decode().partition("?")[0].lstrip("/"),
             query=_query(incoming),
             headers={name.lower(): value for name, value in incoming.headers.items()},
@@ -254,7 +254,7 @@ def _app(emulator: Emulator) -> Starlette:
 
 
 def _query(incoming: Incoming) -> dict[str, str]:
-    """The query; of a name that comes several times, all values joined with commas."""
+    """Return the query; the values of a repeated name are joined with commas."""
     found: dict[str, str] = {}
     for name, value in incoming.query_params.multi_items():
         found[name] = f"{found[name]},{value}" if name in found else value

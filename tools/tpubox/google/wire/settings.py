@@ -1,4 +1,4 @@
-"""What an emulator is told when it starts."""
+"""Settings of an emulator, and its hooks."""
 
 from __future__ import annotations
 
@@ -15,56 +15,59 @@ NEW_PROJECT = (
     *("datastore", "logging", "monitoring", "servicemanagement", "serviceusage", "sql-component", "storage"),
     *("storage-api", "storage-component"),
 )
-"""APIs that are on in a project that somebody has just made, whether they are known here or not; the others are off.
-https://cloud.google.com/service-usage/docs/enabled-service#default"""
+"""APIs enabled in a new project, including ones that are not emulated; the others are disabled.
+
+https://cloud.google.com/service-usage/docs/enabled-service#default
+"""
 EVERY_API = ("*",)
 OPERATION_SECONDS = 1.0
-"""That operations take where nobody says: whoever reads at once reads what was before, as at Google, where they take
-minutes."""
+"""Default duration of operations: an immediate read returns the old state, as at Google, where they take minutes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
     projects: tuple[str, ...] = ("tpu-project",)
-    seconds: Mapping[str, float] = field(default_factory=dict)  # that operations take, by type; "" is for all others
+    seconds: Mapping[str, float] = field(default_factory=dict)  # durations of operations by type; "" for all others
     seed: int = 0  # of the faults
-    cluster_operations: int = 5  # that GKE lets run at once in one cluster
-    kubernetes: str = ""  # address of the API server that clusters have; without one their endpoints lead nowhere
+    cluster_operations: int = 5  # GKE's limit of concurrent operations in a cluster
+    kubernetes: str = ""  # address of the clusters' API server; without one their endpoints lead nowhere
     kubernetes_ca: str = "Li4u"  # its certificate authority, base64
-    enabled: tuple[str, ...] = NEW_PROJECT  # APIs that are on from the beginning, without .googleapis.com
-    arrival_seconds: float = 5.0  # until what was enabled, made or granted is known everywhere at Google
-    vm_views: bool = True  # hosts of TPU VMs have files of their own, where the machine lets them
+    enabled: tuple[str, ...] = NEW_PROJECT  # initially enabled APIs, without .googleapis.com
+    arrival_seconds: float = 5.0  # propagation delay of enabled APIs, new accounts and grants
+    vm_views: bool = True  # hosts of TPU VMs have their own files, if the machine permits it
     default_network: bool = True
-    """Projects begin with the network `default`, unless their organization's policy skips it
-    (constraints/compute.skipDefaultNetworkCreation)."""
-    own_cluster: str = "sandbox"  # what logs say of pods on nodes that no cluster of these APIs made
+    """True to create the network `default` in projects.
+
+    An organization's policy may skip it (constraints/compute.skipDefaultNetworkCreation).
+    """
+    own_cluster: str = "sandbox"  # cluster in logs of Pods on nodes that were not created by these APIs
 
     def duration(self, kind: str) -> float:
         return self.seconds.get(kind, self.seconds.get("", OPERATION_SECONDS))
 
 
 def number_of(project: str) -> str:
-    """The number of a project. Google makes them up; ours follow from the name."""
+    """Return the number of a project, derived from its name. Google's numbers are arbitrary."""
     return str(100_000_000_000 + zlib.crc32(project.encode()))
 
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """A node pool as the Kubernetes side needs it. Nodes of a slice of several hosts come and go together."""
+    """A node pool as the Kubernetes side needs it. Nodes of a multi-host slice come and go together."""
 
     project: str
     location: str
     cluster: str
     name: str
     machine_type: str
-    slice: Slice | None  # None: nodes without TPUs; a slice of one host: each node is one
-    nodes: Mapping[str, str]  # zone by name of the node
+    slice: Slice | None  # None: nodes without TPUs; a single-host slice: one per node
+    nodes: Mapping[str, str]  # zone by node name
     labels: Mapping[str, str]
     taints: tuple[Mapping[str, str], ...]
     capacity: str  # on-demand, spot, reservation, flex-start
     reservation: str
     max_pods: int
-    keeps_budgets: bool = False  # PodDisruptionBudgets, when it is deleted
+    keeps_budgets: bool = False  # respect PodDisruptionBudgets on deletion
 
     @property
     def cluster_name(self) -> str:
@@ -77,16 +80,16 @@ class Pool:
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """A file of what one run of a container printed, at the first path that is there: lines as a container runtime
-    writes them. No two files of a run have lines of one moment.
+    """A log file of one container run, at the first existing path, in the format of a container runtime.
 
-    A line is `2026-01-31T12:00:00.123456789Z stdout F text`; P in place of F says that it goes on in the next one.
+    No two files of a run have lines with the same timestamp. A line is `2026-01-31T12:00:00.123456789Z stdout F text`;
+    P in place of F means that it continues in the next one.
     """
 
     namespace: str
     pod: str
     container: str
-    id: str  # of this file, unlike that of any other
+    id: str  # unique id of this file
     labels: Mapping[str, str]  # of the pod
     node: str
     zone: str  # of the node
@@ -95,14 +98,14 @@ class Log:
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """Called when the nodes of a pool come and when they go, each before the operation that does it is done.
+    """Callbacks to the side that runs nodes and hosts.
 
-    Both may be called again for the same pool: after a kill, and `on_pool_created` also for every pool that is there
-    when the emulator starts. One that raises makes the operation end with that error. `logs` gives what containers
-    have printed so far, of pods that are gone too. `on_vm_changed` is called with the name of a TPU VM, or "" for all,
-    when its hosts are to follow its document, and returns when they do; `vm_has_hosts` says whether any still runs.
-    `not_running` gives the nodes of a pool, by its full name, whose machines do not run now, each with its status in
-    the words of Compute Engine.
+    `on_pool_created` and `on_pool_deleted` are called when nodes of a pool come and go, before the operation is done.
+    Both may be repeated for the same pool: after a kill, and `on_pool_created` also for every existing pool when the
+    emulator starts. If one raises, the operation ends with that error. `logs` returns the output of containers so far,
+    including deleted Pods. `on_vm_changed` is called with the name of a TPU VM, or "" for all, when its hosts must
+    follow its document, and returns when they do; `vm_has_hosts` returns True if any still runs. `not_running` returns
+    the nodes of a pool, by its full name, whose machines do not run now, each with its Compute Engine status.
     """
 
     on_pool_created: Callable[[Pool], None] = lambda pool: None

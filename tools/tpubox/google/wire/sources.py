@@ -1,6 +1,6 @@
-"""Where refusals are known from: pages of Google's, and reports of people who met them.
+"""Origins of refusals: Google's pages and users' reports.
 
-What is not known from either is a GUESS. What Google would answer and this emulator cannot is refused in words of the
+A text without either is a GUESS. A request that Google would serve and this emulator cannot is refused in words of the
 EMULATOR's own.
 """
 
@@ -11,7 +11,7 @@ from tpubox.google.wire.refusal import Source
 GUESS = Source("guess")
 EMULATOR = Source("the emulator's own")
 
-# Of every API
+# Common to all APIs
 UNAUTHENTICATED = Source("https://github.com/rohitaryal/imageFX-api/issues/2")
 SERVICE_DISABLED = Source("https://github.com/terraform-google-modules/terraform-google-project-factory/issues/753")
 REQUEST_QUOTA = Source("https://cloud.google.com/docs/quotas/error-messages")
@@ -19,7 +19,7 @@ UNKNOWN_PARAMETER = Source("https://github.com/rapidwebltd/php-google-people-api
 UNKNOWN_FIELD = Source("https://github.com/decolua/9router/issues/1876")
 LOCATION_DENIED = Source("https://github.com/firezone/firezone/pull/7711")
 
-# Permissions: each API has words of its own
+# Permissions: each API has its own text
 COMPUTE_PERMISSION = Source("https://github.com/gruntwork-io/terraform-google-gke/issues/53")
 GKE_PERMISSION = Source("https://github.com/pulumi/examples/issues/150")
 STORAGE_PERMISSION = Source("https://github.com/ansible-collections/google.cloud/issues/575")
@@ -43,7 +43,7 @@ COMPUTE_FILTER = Source("https://github.com/googleapis/google-api-go-client/issu
 RECORDED = Source(
     "https://github.com/GoogleCloudPlatform/k8s-config-connector/tree/master/pkg/test/resourcefixture/testdata"
 )
-"""Conversations with Google's APIs that the project records for its tests."""
+"""Conversations with Google's APIs, which the project records for its tests."""
 
 # GKE
 GKE_NOT_FOUND = Source("https://github.com/hashicorp/terraform-provider-google/issues/5229")

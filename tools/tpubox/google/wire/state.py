@@ -1,7 +1,8 @@
-"""What the emulator remembers: JSON documents by kind and name, in one SQLite file of its folder.
+"""The emulator's state: JSON documents by kind and name, in one SQLite file of its folder.
 
-A request is one transaction, so a killed emulator has either done a request or not, and finds the rest again when it
-starts. Only one emulator may have a folder at a time; the kernel gives the folder up when a process dies.
+A request is one transaction, so a killed emulator has done a request completely or not at all, and finds its state
+again at the next start. Only one emulator may use a folder at a time; the kernel releases the lock when the process
+dies.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from tpukit.core.errors import Conflict
 Doc = dict[str, Any]
 
 RETAINED_REQUESTS = 20_000
-"""So many of the newest are remembered: a sandbox that runs for weeks answers millions."""
+"""Number of the newest requests that are kept: a sandbox that runs for weeks serves millions."""
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS documents (kind TEXT, name TEXT, doc TEXT NOT NULL, PRIMARY KEY (kind, name)) WITHOUT ROWID;
@@ -47,7 +48,10 @@ SELECT doc ->> '$._holds.zone' AS zone, doc ->> '$._holds.generation' AS generat
 FROM documents INDEXED BY held
 WHERE kind = ? AND iif(kind IN ('pool', 'queued', 'vm'), doc ->> '$._holds.chips', 0) > 0 GROUP BY 1, 2, 3, 4, 5
 """
-"""Other kinds are left out of the index by their name: what callers wrote may be no JSON for SQLite (NaN)."""
+"""Query of held chips.
+
+The index leaves out other kinds by name: their documents may not be valid JSON for SQLite (NaN).
+"""
 _SIZES = """
 SELECT doc ->> '$.maxPodsConstraint.maxPodsPerNode', sum(doc ->> '$._size' * json_array_length(doc -> '$.locations'))
 FROM documents INDEXED BY pool_sizes WHERE kind = 'pool' AND name > ? AND name < ? GROUP BY 1
@@ -68,7 +72,7 @@ class State:
         self._depth = 0
         self._db = sqlite3.connect(folder / "state.db", isolation_level=None, check_same_thread=False)
         self._db.execute("PRAGMA journal_mode = WAL")
-        # A killed process loses nothing by this; only a machine that loses power would.
+        # Safe when a process is killed; only a power loss could lose data.
         self._db.execute("PRAGMA synchronous = OFF")
         self._db.executescript(_TABLES)
 
@@ -79,7 +83,7 @@ class State:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """All of it or nothing; one thread at a time. Inside another one, it is part of that."""
+        """Run all or nothing, one thread at a time. A nested transaction is part of the outer one."""
         with self._lock:
             if self._depth == 0:
                 self._db.execute("BEGIN IMMEDIATE")
@@ -101,16 +105,16 @@ class State:
         return json.loads(row[0]) if row else None
 
     def all(self, kind: str, prefix: str = "") -> dict[str, Doc]:
-        """The documents whose name begins so, by name and in its order."""
+        """Return the documents with a name prefix, by name and in its order."""
         return {name: json.loads(doc) for name, doc in self._begin(kind, prefix)}
 
     def each(self, kind: str) -> Iterator[Doc]:
-        """The documents in the order of their names, read one by one: whoever stops early reads no more."""
+        """Yield the documents in the order of their names, read one by one, so that an early stop reads no more."""
         for _, doc in self._begin(kind, ""):
             yield json.loads(doc)
 
     def held(self, kind: str) -> list[Doc]:
-        """What documents of that kind hold, added up: by an index, so that with a thousand of them none is read."""
+        """Return the sums of what documents of that kind hold, from an index: no document is read."""
         with self._lock:
             rows = self._db.execute(_HELD, (kind,)).fetchall()
         return [
@@ -119,12 +123,12 @@ class State:
         ]
 
     def node_counts(self, cluster: str) -> list[tuple[int | None, int]]:
-        """How many nodes the pools of a cluster have together, by the pods that each may have: by an index too."""
+        """Return the number of nodes of a cluster's pools, by the limit of Pods per node, from an index."""
         with self._lock:
-            return self._db.execute(_SIZES, (f"{cluster}/", f"{cluster}0")).fetchall()  # 0 comes next after /
+            return self._db.execute(_SIZES, (f"{cluster}/", f"{cluster}0")).fetchall()  # 0 is the character after /
 
     def first(self, kind: str, start: str, prefix: str) -> str | None:
-        """The first name from there on, if it begins so."""
+        """Return the first name at or after `start`, if it has the prefix."""
         row = self._one("SELECT name FROM documents WHERE kind = ? AND name >= ? ORDER BY name LIMIT 1", kind, start)
         return row[0] if row and row[0].startswith(prefix) else None
 
@@ -141,7 +145,7 @@ class State:
             return [kind for (kind,) in self._db.execute("SELECT DISTINCT kind FROM documents ORDER BY kind")]
 
     def content(self, name: str, start: int = 0, length: int | None = None) -> bytes:
-        most = (1 << 31) - 1 if length is None else length  # SQLite holds no larger ones
+        most = (1 << 31) - 1 if length is None else length  # SQLite's maximum
         row = self._one("SELECT substr(bytes, ?, ?) FROM contents WHERE name = ?", start + 1, most, name)
         return bytes(row[0]) if row and row[0] else b""
 
@@ -154,18 +158,18 @@ class State:
             self._db.execute("DELETE FROM contents WHERE name = ?", (name,))
 
     def pieces_end(self, name: str) -> int:
-        """How many bytes the pieces of that name have together."""
+        """Return the total size of the pieces of that name."""
         row = self._one("SELECT start + length(bytes) FROM pieces WHERE name = ? ORDER BY start DESC LIMIT 1", name)
         return int(row[0]) if row else 0
 
     def put_piece(self, name: str, start: int, content: bytes) -> None:
-        """Writes from there on, where what is there ends or before that; what was there behind it is gone.
+        """Write from `start` on, at or before the current end; later content is deleted.
 
-        Each piece is a row of its own: a content that grew in one row would be read and written anew with every piece.
+        Each piece is a row of its own: content in one growing row would be rewritten with every piece.
         """
         with self.transaction():
             self._db.execute("DELETE FROM pieces WHERE name = ? AND start >= ?", (name, start))
-            # Only the last one that is left can reach farther.
+            # Only the last remaining piece can extend beyond.
             self._db.execute(
                 "UPDATE pieces SET bytes = substr(bytes, 1, ?1 - start) WHERE name = ?2 AND start + length(bytes) > ?1 "
                 "AND start = (SELECT max(start) FROM pieces WHERE name = ?2)",
@@ -188,7 +192,7 @@ class State:
             self._db.execute("DELETE FROM requests WHERE number <= ?", (newest - RETAINED_REQUESTS,))
 
     def changes(self) -> int:
-        """Grows with every change."""
+        """Return a number that grows with every change."""
         with self._lock:
             return self._db.total_changes
 
@@ -201,7 +205,7 @@ class State:
             self._db.execute("DELETE FROM requests")
 
     def next(self) -> int:
-        """A number that was never given before."""
+        """Return a unique number."""
         with self.transaction():
             row = self._one("UPDATE counter SET value = value + 1 RETURNING value")
         assert row is not None
@@ -215,6 +219,6 @@ class State:
     def _begin(self, kind: str, prefix: str) -> Iterator[tuple[str, str]]:
         query = "SELECT name, doc FROM documents WHERE kind = ? AND name >= ? ORDER BY name"
         with self._lock:
-            # Names that begin alike stand together. SQLite's own functions for text would stop at a zero byte.
+            # Names with the same prefix are adjacent. SQLite's own text functions would stop at a zero byte.
             rows = self._db.execute(query, (kind, prefix))
             yield from takewhile(lambda row: row[0].startswith(prefix), rows)

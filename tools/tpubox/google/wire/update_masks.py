@@ -1,6 +1,6 @@
-"""Refuses an update mask that names a field which the message does not have, or one that stays as it was made.
+"""Checks of update masks: unknown fields and immutable fields.
 
-https://google.aip.dev/134 wants INVALID_ARGUMENT; the words are a guess.
+https://google.aip.dev/134 requires INVALID_ARGUMENT; the error texts are guesses.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tpubox.google.wire.sources import EMULATOR, GUESS
 from tpubox.google.wire.state import Doc
 
 _IN_THE_BODY = {"PatchServiceAccountRequest": "ServiceAccount"}
-"""Requests whose mask is a field of theirs, and the message that it is of."""
+"""Requests with the mask in their body, and the message that it applies to."""
 
 
 def check(api: str, message: str, call: Call) -> None:
@@ -28,8 +28,10 @@ def check(api: str, message: str, call: Call) -> None:
 
 
 def changed(call: Call, old: Doc, *, fixed: Collection[str], output: Collection[str]) -> list[str]:
-    """The fields that a change is about. Of those that Google sets itself nothing is taken, and those that are fixed
-    may be sent as they are: https://google.aip.dev/203"""
+    """Return the changed fields. Output fields are ignored, and immutable ones may be sent unchanged.
+
+    https://google.aip.dev/203
+    """
     fields = [field for field in call.mask() if field.partition(".")[0] not in output]
     if touched := [one for one in fields if one in fixed and call.body.get(one) != old.get(one)]:
         raise GUESS.invalid(f"Invalid update_mask: {', '.join(touched)} cannot be changed.")
