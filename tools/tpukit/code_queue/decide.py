@@ -213,7 +213,7 @@ def _pending(job: QueuedJob, seen: Seen, now: float) -> Step:
 
 def _scheduled(key: str, job: QueuedJob, seen: Seen, now: float) -> Step:
     later = _later(job, now)
-    if seen.started is None:  # its starter is gone: workers fetch their jobs themselves now
+    if seen.started is None:  # its starter no longer exists: workers fetch their jobs themselves now
         return Step(replace(job, status=PENDING, updated_at=later), note="waits for a worker")
     if job.cancel:
         if seen.started:

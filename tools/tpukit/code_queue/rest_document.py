@@ -34,7 +34,7 @@ class Submission(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """Why it was not done."""
+    """The reason for a refused or failed request."""
 
     error: str
     hint: str = ""

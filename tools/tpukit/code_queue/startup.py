@@ -18,7 +18,10 @@ Doc = dict[str, Any]
 PASSING_SECONDS = 300.0
 """Seconds for which a fault may be temporary: an unavailable registry, a Secret or service account being created."""
 _CONTAINER = ("CreateContainerConfigError", "CreateContainerError", "RunContainerError")
-"""https://github.com/kubernetes/kubernetes/blob/v1.34.0/pkg/kubelet/kuberuntime/kuberuntime_container.go#L56"""
+"""Kubelet's reasons for a container that cannot be created.
+
+https://github.com/kubernetes/kubernetes/blob/v1.34.0/pkg/kubelet/kuberuntime/kuberuntime_container.go#L56
+"""
 _NEVER = re.compile(r"unavailable in ClusterQueue|> maximum capacity|doesn't match node affinity|untolerated taint")
 """Kueue's messages for a request that no quota covers, that exceeds the maximum, or that fits no kind of node.
 

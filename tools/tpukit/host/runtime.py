@@ -44,7 +44,7 @@ class Host:
 
     @property
     def first(self) -> bool:
-        """Whether this is the one host that writes what is written once."""
+        """True on the one host that writes what is written once."""
         return self.world.index == 0
 
     def mesh(self, *, fsdp: int = 0, tensor: int = 1) -> Any:
@@ -89,7 +89,7 @@ class Host:
 
     @property
     def drilled(self) -> bool:
-        """Whether runs are compared step by step, so that digests of batches and parameters are worth computing."""
+        """True if runs are compared step by step, so that digests of batches and parameters are worth computing."""
         return self._trace.on
 
     def announce(self) -> None:
