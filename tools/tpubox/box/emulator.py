@@ -94,7 +94,7 @@ def _hooks(place: Folder) -> Hooks:
 
     def created(pool: Pool) -> None:
         if not pool.nodes:
-            client.remove_pool(pool.full_name, budgets=True)  # a pool without nodes only shrinks
+            client.remove_pool(pool.full_name, budgets=True)  # the pool shrank to zero nodes
         elif kwok_pools.is_simulated(made := pool_adapter.of_google(pool)):
             kwok_pools.add(cluster(), made)
         else:

@@ -39,7 +39,7 @@ They count while another host of its zone answers and nothing of it arrives in t
 patience.
 """
 HUNG_SECONDS = 120.0
-"""Seconds without progress beyond its patience: if only the program hangs, it exits by itself."""
+"""Seconds beyond its patience that a worker may be stuck: it exits by itself if only the program hangs."""
 SAID_SECONDS = 120.0
 """Seconds for which a host is unseen before its record says so."""
 LATE_SECONDS = 60.0

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 MARK = "TPUKIT_POD"
 SHIM = "shim.py"
 RESTORE_SECONDS = 5.0
-"""How long a shim may take to rewrite its files."""
+"""Seconds that a shim may take to rewrite its files."""
 
 
 def shims(jobs: str) -> dict[str, int]:
