@@ -1,1 +1,1 @@
-"""A TPU cloud in a box: everything that Google rents, imitated on this machine, for real tools to be tried against."""
+"""A local emulation of the Google Cloud services for TPUs, to test real tools against."""

@@ -1,11 +1,11 @@
-"""JobSet and Kueue of one sandbox, as a process: runs them while their Deployments are there.
+"""Run JobSet and Kueue of one sandbox as processes while their Deployments exist.
 
 python -m tpubox.box.addon_processes FOLDER
 
-Somebody applies a release, with kubectl or in any other way. Its Deployment then runs as a process of this machine when
-its image is the version that was built, and is Available once that process is ready and its webhooks can be called; any
-other image cannot be pulled. A Deployment that goes takes its process along. A Deployment that runs is scaled to
-nothing, because the process stands for its pods, and needs no node.
+A release is applied with kubectl or in any other way. Its Deployment then runs as a process of this machine if its
+image is the version that was built, and is Available once that process is ready and its webhooks can be called; any
+other image cannot be pulled. Deleting a Deployment stops its process. A running Deployment is scaled to zero, because
+the process replaces its pods and needs no node.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from tpukit.kube import Cluster, Doc
 
 _log = logging.getLogger(__name__)
 _PAUSE_SECONDS, _REST_SECONDS = 0.5, 5.0
-"""Between two looks; the longer one while both run: a look is some twenty requests then."""
+"""Seconds between two looks; the longer pause applies while both run, because a look is then some twenty requests."""
 _COMPONENTS = {"jobset": control_plane.jobset, "kueue": control_plane.kueue}
 
 
 class Addon:
-    """One of the two."""
+    """JobSet or Kueue."""
 
     def __init__(self, name: str, place: Folder, programs: Binaries, cluster: Cluster) -> None:
         self.name, self._place, self._programs, self._cluster = name, place, programs, cluster
@@ -46,14 +46,14 @@ class Addon:
         bundle = releases.encoded(place.certificates("webhooks") / "ca.crt")
         self._callers = WebhookTrust(cluster, released, bundle)
         self.addresses: frozenset[str] = frozenset()  # HOST:PORT of its Service
-        self._ready: tuple[str, ...] = ()  # how it was started when it was ready
+        self._ready: tuple[str, ...] = ()  # command line of the run that became ready
 
     @property
     def webhooks(self) -> int:
         return int(self._place.ports[f"{self.name}-webhook"])
 
     def settle(self) -> bool:
-        """Do what is due; whether it runs and nothing is left to do."""
+        """Reconcile the process; return whether it runs and nothing is left to do."""
         space = releases.namespace(self.name)
         try:
             found = self._cluster.get("Deployment", releases.deployment(self.name), space)
@@ -72,10 +72,10 @@ class Addon:
         ready = trusted and components.ready(self._place, component)
         if ready:
             self._ready = component.argv
-        # A new template is not available before it is ready; one that was is not doubted for a late answer.
+        # A new template is unavailable until it is ready; one that was ready is not doubted for a late response.
         wanted = 0 if ready else 1
         if (ready or self._ready != component.argv) and found["spec"].get("replicas") != wanted:
-            # As it was when it was looked at: another template may have been written since.
+            # Only the observed version: another template may have been written since.
             as_seen = {"metadata": {"resourceVersion": found["metadata"]["resourceVersion"]}}
             change = {**as_seen, "spec": {"replicas": wanted}}
             self._cluster.patch("Deployment", found["metadata"]["name"], change, space)
@@ -100,7 +100,7 @@ class Addon:
         return frozenset(f"{spec['clusterIP']}:{port['port']}" for port in spec["ports"])
 
     def _trust(self, space: str) -> bool:
-        """Whether all that calls webhooks is there, and trusts them."""
+        """Return whether everything that calls webhooks exists and trusts them."""
         for path in self._aggregated:
             try:
                 self._cluster.call("DELETE", path)
@@ -117,7 +117,7 @@ class Addon:
             self._cluster.patch("Secret", "kueue-webhook-server-cert", wanted, space)
 
     def _component(self, found: Doc, space: str) -> Component:
-        """A pod reads its configuration when it begins, so a new template is what brings a new one."""
+        """Return the component of this template, which configures it: a pod reads its configuration only at start."""
         import yaml
 
         template = json.dumps(found["spec"]["template"], sort_keys=True)
@@ -150,7 +150,7 @@ def _keep_settling(addons: list[Addon]) -> None:
 
 
 def _route(addons: list[Addon], target: str) -> int | None:
-    """For the API server: to a Service, or to what listens on this machine."""
+    """Return the port for a target of the API server: that of a Service, or of a listener on this machine."""
     host, _, port = target.rpartition(":")
     if host == folder.HOST:
         return int(port)

@@ -1,7 +1,7 @@
-"""Keeps what the emulators of Google's APIs answer, where the environment names a file for it: tests hold it against
-Google's documents.
+"""A log of the responses of the emulated Google APIs, which tests compare with Google's documents.
 
-A line is one answer. Many processes may write to one file; whoever locks it may read and empty it.
+The environment names the file; without it, nothing is logged. Each line is one response. Many processes may write to
+one file; a reader locks it to read and empty it.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import Any
 
 VARIABLE = "TPUKIT_KEPT_ANSWERS"
 MOST_BYTES = 1 << 28
-"""A file of this size grows no more."""
+"""Size at which the file stops growing."""
 
 
 def variables() -> dict[str, str]:
-    """What the environment of another emulator needs, so that it keeps its answers too."""
+    """Return the variables that another emulator needs to log its responses too."""
     return {name: value for name, value in os.environ.items() if name == VARIABLE}
 
 

@@ -1,7 +1,7 @@
-"""The programs of the sandbox and the manifests that came with them, built once from pinned Go modules.
+"""The programs of the sandbox and their manifests, built once from pinned Go modules.
 
-They are kept in the cache folder by hash of their pins and flags, so a change of either is another build and a warm
-start needs no Go. A build that was killed leaves nothing that could be taken for one. `python -m
+The cache folder keeps them by a hash of their pins and flags, so a change of either causes another build and a warm
+start needs no Go. A killed build leaves nothing that could be mistaken for a complete one. `python -m
 tpubox.box.binaries` builds them ahead of need.
 """
 
@@ -28,18 +28,18 @@ from tpukit.core import resources
 from tpukit.core.errors import NotFound, TpukitError
 
 Report = Callable[[str], None]
-"""Takes a sentence about what is going on, many times while it goes on."""
+"""A function that receives a progress sentence, repeatedly during a step."""
 
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """One Go module under tools/sandbox, and the program it gives."""
+    """One Go module under tools/sandbox, and its program."""
 
     name: str
     package: str
     pin: str  # the module whose version is the program's
-    version_flags: str  # for the linker: kubectl and Kueue refuse a server that does not know its version
-    manifests: tuple[tuple[str, str], ...] = ()  # file names, and the kustomization in the pinned module behind each
+    version_flags: str  # for the linker: kubectl and Kueue refuse a server of unknown version
+    manifests: tuple[tuple[str, str], ...] = ()  # file names, and the kustomization in the pinned module for each
 
 
 _VERSION = "-X k8s.io/component-base/version."
@@ -74,7 +74,7 @@ MODULES = (
 )
 BUILD_FLAGS = ("-trimpath", "-buildvcs=false")
 KUBE_PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
-"""Names by which the one binary `kube` is called."""
+"""Names under which the one binary `kube` is called."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,13 +92,13 @@ class Binaries:
 
 
 def versions() -> dict[str, str]:
-    """What is pinned."""
+    """Return the pinned versions."""
     found = {module.name: _pinned(module.name, module.pin) for module in MODULES}
     return {"kubernetes": found.pop("kube"), "etcd": _pinned("kube", "go.etcd.io/etcd/server/v3"), **found}
 
 
 def ensure(report: Report = lambda text: None) -> Binaries:
-    """The build of this tpukit's pins; made now when it is not in the cache yet (minutes)."""
+    """Return the build of this tpukit's pins; build it if it is not in the cache yet (minutes)."""
     folder = _cache() / _digest()
     if not folder.is_dir():
         with alone(folder, "programs", report):
@@ -134,7 +134,7 @@ def _pinned(name: str, dependency: str) -> str:
 
 @contextmanager
 def alone(folder: Path, what: str, report: Report) -> Iterator[None]:
-    """Whoever comes second waits until the first one has made the folder."""
+    """Hold the lock of a folder; a second process waits until the first one has made the folder."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with (folder.parent / f"{folder.name}.lock").open("w") as lock:
         began = time.monotonic()
@@ -152,7 +152,7 @@ def _check_go() -> None:
     hint = "install Go (https://go.dev/dl) and try again; once built, the programs are kept and Go is not needed"
     if shutil.which("go") is None:
         raise NotFound("go is not on PATH, and the sandbox's programs are built with it", hint=hint)
-    # Asked where the modules are: a Go that is older than they need says so, or fetches a newer one if it may.
+    # Run where the modules are: a Go that is too old reports that, or fetches a newer one if allowed.
     asked = subprocess.run(["go", "env", "GOVERSION"], cwd=_source("kube"), capture_output=True, text=True, check=False)
     if asked.returncode:
         raise NotFound(f"this Go cannot build the sandbox's programs: {asked.stderr.strip()}", hint=hint)
@@ -187,7 +187,7 @@ def _linker_flags(module: Module) -> str:
 
 
 def _write_manifests(made: Path, module: Module, name: str, kustomization: str) -> None:
-    """Manifests as JSON, which is read in milliseconds where YAML takes seconds."""
+    """Write manifests as JSON, which loads in milliseconds where YAML takes seconds."""
     import yaml
 
     pin = f"{module.pin}@{_pinned(module.name, module.pin)}"
@@ -199,7 +199,7 @@ def _write_manifests(made: Path, module: Module, name: str, kustomization: str) 
 
 
 def _run(argv: list[str], module: Module, tick: Callable[[str], None]) -> str:
-    """What a program printed; its elapsed time is told every second."""
+    """Run a program and return its output; report its elapsed time every second."""
     began = time.monotonic()
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         process = subprocess.Popen(
@@ -242,7 +242,7 @@ def main() -> int:
     told = set()
 
     def report(text: str) -> None:
-        """Each step once: its elapsed time is for a terminal."""
+        """Print each step once: its elapsed time is for a terminal."""
         step = text.rpartition(", ")[0]
         if step not in told:
             told.add(step)

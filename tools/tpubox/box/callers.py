@@ -1,4 +1,4 @@
-"""Who is at the other end of a connection on loopback, as the kernel knows it; and whether a web page had it sent."""
+"""Identification of callers on loopback by the kernel's connection table, and of requests sent by web pages."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ Address = tuple[str, int]
 
 
 def is_ours(caller: Address, own: Address) -> bool:
-    """Whether the program that came from `caller` to our `own` address belongs to the user that we run as.
+    """Return whether the program that connects from `caller` to our `own` address runs as our user.
 
-    Linux lists both ends of such a connection, each with its user; where there is no such list, nobody is ours. Whole
-    addresses are compared: all of 127.0.0.0/8 is loopback, so others can come from a port that one of us has.
+    Linux lists both ends of such a connection, each with its user; without that list, no caller is accepted. Whole
+    addresses are compared: all of 127.0.0.0/8 is loopback, so other users can connect from the same port number.
     """
     for table in ("tcp", "tcp6"):
         try:
@@ -33,8 +33,10 @@ def is_ours(caller: Address, own: Address) -> bool:
 
 
 def is_from_a_page(headers: Mapping[str, str], own: Address, names: Sequence[str] = ("localhost",)) -> bool:
-    """Whether a browser may send this for a web page: of another site, or of one whose name was made to lead here.
-    `names` are those that rightly do."""
+    """Return whether a browser may send this request for a web page: of another site, or by DNS rebinding.
+
+    `names` are the host names that may lead here.
+    """
     host, port = own
     others = headers.get("sec-fetch-site", "none") not in _NOT_OTHER_SITES
     right = {f"{name}:{port}" for name in (host, *names)} | ({host, *names} if port == _HTTP else set())
@@ -42,7 +44,9 @@ def is_from_a_page(headers: Mapping[str, str], own: Address, names: Sequence[str
 
 
 def _address(text: str) -> Address:
-    """As in the kernel's list, `0100007F:1F90`: words in the order of this machine. An IPv4 address within IPv6 is its
-    last word."""
+    """Parse an address of the kernel's list, such as `0100007F:1F90`: words in the byte order of this machine.
+
+    An IPv4 address within IPv6 is its last word.
+    """
     words, _, port = text.partition(":")
     return socket.inet_ntoa(bytes.fromhex(words[-8:])[::-1]), int(port, 16)

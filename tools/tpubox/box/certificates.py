@@ -3,8 +3,8 @@
     ca.crt  ca.key      the authority
     tls.crt tls.key     for servers on this machine, and for their clients where the authority is trusted for both
 
-Each door that must not open to holders of another's key has an authority of its own. Keys never leave the sandbox's
-folder and go away with it.
+Each server that must not accept holders of another's key has its own authority. Keys never leave the sandbox's folder
+and are deleted with it.
 """
 
 from __future__ import annotations
@@ -27,13 +27,16 @@ _HOUR = datetime.timedelta(hours=1)
 
 
 def pair(folder: Path, names: Sequence[str] = (), *, for_kueue: bool = False) -> Path:
-    """The folder of an authority and its certificate for 127.0.0.1, localhost and `names`; made when not there yet."""
+    """Return the folder of an authority and its certificate for 127.0.0.1, localhost and `names`; create both.
+
+    Existing files are kept.
+    """
     if (folder / "tls.crt").exists():
         return folder
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     authority = "kueue-ca" if for_kueue else "sandbox-ca"  # Kueue trusts no other name
     key = ec.generate_private_key(ec.SECP256R1())
-    # Kueue reads the key of its authority, and takes no other kind. Finding primes takes a while, so others have none.
+    # Kueue requires an RSA key of its authority. Finding primes takes a while, so others use EC keys.
     authority_key: Key = (
         rsa.generate_private_key(public_exponent=65537, key_size=2048)
         if for_kueue
@@ -62,12 +65,12 @@ def pair(folder: Path, names: Sequence[str] = (), *, for_kueue: bool = False) ->
     _write(folder / "ca.key", _private(authority_key))
     _write(folder / "ca.crt", signed.public_bytes(Encoding.PEM))
     _write(folder / "tls.key", _private(key))
-    _write(folder / "tls.crt", certificate.public_bytes(Encoding.PEM))  # last: it says that all are there
+    _write(folder / "tls.crt", certificate.public_bytes(Encoding.PEM))  # last: its existence means that all files exist
     return folder
 
 
 def signing_key(file: Path) -> Path:
-    """A key that signs tokens, with its public half beside it as NAME.pub."""
+    """Return a key that signs tokens, with its public half beside it as NAME.pub."""
     if not file.exists():
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         key = ec.generate_private_key(ec.SECP256R1())
@@ -84,7 +87,7 @@ def _certificate(name: str, issuer: str, key: Key) -> x509.CertificateBuilder:
         .issuer_name(_name(issuer))
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - _HOUR)  # for those whose clock is a little behind
+        .not_valid_before(now - _HOUR)  # tolerates clocks that are a little behind
         .not_valid_after(now + _YEARS)
     )
 

@@ -1,5 +1,4 @@
-"""How the imitated part of a sandbox is started: Google's APIs, the agent that runs pods on its nodes, and what runs
-JobSet and Kueue."""
+"""The components of the emulated cloud: Google's APIs, the node agent that runs pods, and the runner of add-ons."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ def agent(folder: Folder) -> Component:
         "google-token-file": folder.pods_token,
         "buckets": folder.path / "google" / "buckets",
     }
-    # Where programs of pods come from, whatever their volumes are called.
+    # The programs of pods need these, independent of their volumes.
     visible = {Path(sys.prefix), Path(sys.base_prefix), _IMPORTS}
     words = [
         *(f"--{name}={value}" for name, value in flags.items()),
@@ -53,7 +52,7 @@ def _argv(module: str, *words: str) -> tuple[str, ...]:
 
 
 def _cache() -> dict[str, str]:
-    """Where the programs are that were built."""
+    """Return the location of the built programs."""
     return {"XDG_CACHE_HOME": os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")}
 
 

@@ -1,7 +1,7 @@
-"""The processes of one sandbox: each component is a pod, so it leaves a record and nothing behind.
+"""The processes of one sandbox: each component is a pod, so it leaves a record and no stray processes.
 
-Nobody restarts a component that dies. Whoever looks next sees it, and bringing the sandbox up again starts what does
-not run, and starts anew what runs with other arguments than it should.
+A dead component is not restarted automatically. The next status shows it; `tpu sandbox up` starts what does not run,
+and restarts what runs with outdated arguments.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from tpukit.core.errors import Transient
 from tpukit.places.local import processes as pods
 from tpukit.places.local.processes import Phase, Pod, PodState
 
-_PATIENCE = 300.0  # a machine that others use too may need many times the usual seconds
+_PATIENCE = 300.0  # a machine with other load may need many times the usual seconds
 _RETAINED_RUNS = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The newest start of a component."""
+    """The newest run of a component."""
 
     component: str
     folder: Path
@@ -55,7 +55,7 @@ def runs(folder: Folder) -> dict[str, Run]:
 
 
 def start(folder: Folder, components: Iterable[Component]) -> None:
-    """Side by side. What runs already as it should is left alone."""
+    """Start components concurrently. Running ones with the same arguments are left alone."""
     now = runs(folder)
     common = {
         "PATH": "/usr/local/bin:/usr/bin:/bin",
@@ -80,14 +80,14 @@ def start(folder: Folder, components: Iterable[Component]) -> None:
 
 
 def ready(folder: Folder, component: Component) -> bool:
-    """Whether it answers its probe."""
+    """Return whether the component answers its probe."""
     if not component.probe:
         return runs(folder)[component.name].state.phase is Phase.RUNNING
     return answers(folder, component.probe)
 
 
 def wait(folder: Folder, components: Iterable[Component]) -> None:
-    """Until each answers its probe; a Transient with its last words for one that ends instead."""
+    """Wait until each component answers its probe; raise Transient with the last lines of one that exits instead."""
     due = time.monotonic() + _PATIENCE
     for component in components:
         while not ready(folder, component):
@@ -102,7 +102,7 @@ def wait(folder: Folder, components: Iterable[Component]) -> None:
 
 
 def stop(folder: Folder, names: Iterable[str], grace: float) -> None:
-    """Tell components to leave, and wait until they are gone."""
+    """Stop components, and wait until they have exited."""
     now = runs(folder)
     running = [now[name] for name in names if name in now and now[name].state.phase is Phase.RUNNING]
     for run in running:
@@ -112,8 +112,11 @@ def stop(folder: Folder, names: Iterable[str], grace: float) -> None:
 
 
 def memory(run: Run) -> int:
-    """Bytes that its processes hold, with the one above them. A page that several share (etcd, the API server and its
-    controllers are one program) counts for each of them in part, so that components can be added up."""
+    """Return the bytes that the processes of a component hold, including the supervising one.
+
+    A page that several share (etcd, the API server and its controllers are one program) counts in part for each, so
+    that components can be added up.
+    """
     return sum(_proportional(pid) for pid in {run.state.shim, run.state.pid, *pods.strays(run.folder)})
 
 
@@ -135,7 +138,7 @@ def _end(run: Run, grace: float) -> None:
 
 
 def _setup(folder: Folder) -> str:
-    """Stands for all that components read when they start: one that read something else is started anew."""
+    """Return a digest of everything that components read at start: a component with another digest is restarted."""
     digest = hashlib.sha256(json.dumps(folder.ports, sort_keys=True).encode())
     for file in sorted((folder.path / "config").iterdir()):
         digest.update(file.name.encode() + b"\0" + file.read_bytes())
@@ -150,7 +153,7 @@ def _asked(run: Run) -> tuple[list[str], dict[str, str]]:
 def answers(folder: Folder, probe: str) -> bool:
     request = urllib.request.Request(probe, headers={"Authorization": f"Bearer {folder.token}"})  # noqa: S310 (ours)
     trust = ssl.create_default_context(cafile=str(folder.certificates("cluster") / "ca.crt"))
-    # No proxy of the user's has business between two processes of this machine.
+    # The user's proxy must not be used between two processes of this machine.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=trust))
     try:
         with opener.open(request, timeout=5.0):

@@ -1,8 +1,8 @@
-"""How each component of the control plane is started.
+"""The command line of each component of the control plane.
 
-Defaults are GKE's where a job could notice; what differs makes lost hosts be noticed in seconds and lets one small
-machine carry a thousand simulated ones. Everything listens on loopback alone and asks for a token; only the probes
-`/healthz` and `/readyz`, which tell nothing, do not.
+Defaults are GKE's where a job could notice; the differences detect lost hosts within seconds and let one small machine
+carry a thousand simulated ones. Everything listens on loopback only and requires a token, except the probes `/healthz`
+and `/readyz`, which reveal nothing.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from tpubox.box.folder import HOST, Folder
 
 _LEASE_SECONDS = 80  # of simulated nodes: renewed every quarter of it, which is 50 times a second for 1,000 of them
 _GRACE_SECONDS = 40  # a node that was silent for so long is lost; GKE waits 50
-_EVICTED_AFTER = 30  # and so long after that its pods are given up; GKE waits 300
-_REQUESTS = 400  # a second, of each controller: their defaults are for a cluster that others use too
+_EVICTED_AFTER = 30  # seconds after that until its pods are evicted; GKE waits 300
+_REQUESTS = 400  # per second, of each controller: their defaults are for a shared cluster
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Component:
     name: str
     argv: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict)
-    probe: str = ""  # answers 200 when it is ready; "" where nothing listens
+    probe: str = ""  # returns 200 when it is ready; "" if it does not listen
     starts_pods: bool = False  # it starts pods, and they outlive it
 
 
@@ -45,7 +45,7 @@ def store(folder: Folder, binaries: Binaries) -> Component:
         "initial-cluster": f"sandbox={peer}",
         "client-cert-auth": "true",
         "peer-client-cert-auth": "true",
-        # Written is written, unless the whole machine stops: then the sandbox is gone anyway.
+        # Without fsync, data is lost only if the whole machine stops: then the sandbox is lost anyway.
         "unsafe-no-fsync": "true",
         "auto-compaction-retention": "5m",
         "quota-backend-bytes": 4 << 30,
@@ -63,7 +63,7 @@ def store(folder: Folder, binaries: Binaries) -> Component:
 def api_server(folder: Folder, binaries: Binaries) -> Component:
     etcd, cluster = folder.certificates("etcd"), folder.certificates("cluster")
     accounts = folder.certificates("accounts.key")
-    # Services are reached through what knows the processes behind them, and so is the node agent.
+    # The add-on tunnel knows the processes behind Services, and the node agent.
     keys = {"caBundle": "ca.crt", "clientCert": "tls.crt", "clientKey": "tls.key"}
     tcp = {"url": folder.url("addons-webhook"), "tlsConfig": {key: str(cluster / file) for key, file in keys.items()}}
     through = {"proxyProtocol": "HTTPConnect", "transport": {"tcp": tcp}}
@@ -88,12 +88,12 @@ def api_server(folder: Folder, binaries: Binaries) -> Component:
         "kubelet-client-certificate": cluster / "tls.crt",
         "kubelet-client-key": cluster / "tls.key",
         "kubelet-preferred-address-types": "InternalIP",
-        # For the other servers, which ask the API server whom to trust. Nobody holds a certificate with rights.
+        # For the other servers, which ask the API server whom to trust. No certificate carries rights.
         "client-ca-file": cluster / "ca.crt",
         "anonymous-auth": "false",
         "token-auth-file": folder.path / "config" / "tokens.csv",
         "authorization-mode": "RBAC",
-        # A pod that asks for chips tolerates the taint of their nodes, as on GKE:
+        # A pod that requests chips tolerates the taint of their nodes, as on GKE:
         # https://cloud.google.com/kubernetes-engine/docs/how-to/tpus#how-tpus-work
         "enable-admission-plugins": "ExtendedResourceToleration",
         "service-account-issuer": folder.server,
@@ -116,16 +116,16 @@ def api_server(folder: Folder, binaries: Binaries) -> Component:
 def controller_manager(folder: Folder, binaries: Binaries) -> Component:
     flags = {
         **_kubernetes_controller(folder, "kube-controller-manager"),
-        # It wants a range of pod addresses to give out; here the node agent gives pods theirs.
+        # It needs a range of pod addresses to assign; here the node agent assigns them.
         "controllers": "*,-node-ipam-controller",
         "use-service-account-credentials": "true",
         "service-account-private-key-file": folder.certificates("accounts.key"),
         "root-ca-file": folder.certificates("cluster") / "ca.crt",
-        "flex-volume-plugin-dir": folder.path / "home" / "volume-plugins",  # else it makes one below /usr
+        "flex-volume-plugin-dir": folder.path / "home" / "volume-plugins",  # by default it creates one below /usr
         "node-monitor-period": "1s",
         "node-monitor-grace-period": f"{_GRACE_SECONDS}s",
         "node-startup-grace-period": f"{_GRACE_SECONDS}s",
-        # Else one lost node in ten seconds is acted on, and a lost pool takes minutes.
+        # By default one lost node is handled every ten seconds, and a lost pool takes minutes.
         "node-eviction-rate": 100,
         "secondary-node-eviction-rate": 100,
     }
@@ -144,7 +144,7 @@ def scheduler(folder: Folder, binaries: Binaries) -> Component:
 
 
 def jobset(folder: Folder, binaries: Binaries, released: Mapping[str, Any], run: str) -> Component:
-    """With the configuration that was released, but for what a process outside a cluster needs."""
+    """Return JobSet with its released configuration, adapted to a process outside a cluster."""
     config = {**released, **_webhook_controller(folder, "jobset"), "internalCertManagement": {"enable": False}}
     return _with_config(folder, binaries, "jobset", config, run)
 
@@ -153,7 +153,7 @@ def kueue(folder: Folder, binaries: Binaries, released: Mapping[str, Any], run: 
     config = {
         **released,
         **_webhook_controller(folder, "kueue"),
-        # Off, it would look for other certificates in a folder of the system.
+        # When off, it looks for other certificates in a system folder.
         "internalCertManagement": {"enable": True},
         "integrations": {**released.get("integrations", {}), "frameworks": list(releases.FRAMEWORKS)},
         # It would listen on a fixed port of every address.
@@ -163,7 +163,7 @@ def kueue(folder: Folder, binaries: Binaries, released: Mapping[str, Any], run: 
 
 
 def kwok(folder: Folder, binaries: Binaries) -> Component:
-    # Four at a time of everything, unless told: a thousand nodes would be late with their signs of life.
+    # The default is four at a time: a thousand nodes would renew their leases too late.
     workers = dict.fromkeys(("nodeLeaseParallelism", "nodePlayStageParallelism", "podPlayStageParallelism"), 16)
     settings = {"apiVersion": "config.kwok.x-k8s.io/v1alpha1", "kind": "KwokConfiguration", "options": workers}
     stages = folder.config("kwok", [settings, *manifests.kwok_stages(binaries.manifests("kwok-stages"))])
@@ -173,8 +173,8 @@ def kwok(folder: Folder, binaries: Binaries) -> Component:
         "manage-all-nodes": "false",
         "manage-nodes-with-annotation-selector": "kwok.x-k8s.io/node=fake",
         "node-lease-duration-seconds": _LEASE_SECONDS,
-        "node-port": 0,  # it listens to nobody
-        "v": "WARN",  # else it writes a line for each heartbeat of each node
+        "node-port": 0,  # no server
+        "v": "WARN",  # otherwise it logs a line for each heartbeat of each node
     }
     return Component("kwok", _argv(binaries, "kwok", flags))
 
@@ -211,7 +211,7 @@ def _webhook_controller(folder: Folder, name: str) -> dict[str, object]:
 
 
 def _with_config(folder: Folder, binaries: Binaries, name: str, config: object, run: str) -> Component:
-    # Not among what all components are judged by: it comes and goes with what is installed.
+    # Outside config/, which restarts all components: it comes and goes with what is installed.
     file = folder.path / "addons" / f"{name}-{run}.json"
     folders.write(file, json.dumps(config, indent=1))
     argv = (binaries.program(name), f"--config={file}", "--zap-log-level=error")

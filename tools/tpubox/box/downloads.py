@@ -1,4 +1,4 @@
-"""github.com, as far as a sandbox has it: the manifests of the releases that it can run."""
+"""An emulation of github.com that serves the manifests of the releases that a sandbox can run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NAME = "github.com"
 
 
 async def start(certificates: Path, files: Mapping[str, bytes], port: int = 0) -> tuple[asyncio.Server, int]:
-    """Serves files by their path; gives the port, any free one for 0."""
+    """Serve files by their path; return the server and its port (0 selects a free one)."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificates / "tls.crt", certificates / "tls.key")
 

@@ -1,4 +1,4 @@
-"""Google's APIs of one sandbox, as a process: its clusters are the sandbox's own, and their pools become its nodes.
+"""Run Google's APIs of one sandbox: its clusters are the sandbox's own, and their pools become its nodes.
 
 python -m tpubox.box.emulator FOLDER [--project NAME]... [--seconds [TYPE=]SECONDS]...
     [--api NAME]... [--seed NUMBER]
@@ -32,13 +32,13 @@ from tpukit.core.errors import TpukitError, Transient
 from tpukit.kube import Cluster
 
 ENVIRONMENT = "environment.json"
-"""The file below google/ that holds the variables which lead Google's tools here."""
+"""The file below google/ with the variables that point Google's tools to this emulator."""
 
 
 PATIENCE_SECONDS, PAUSE_SECONDS = 300.0, 0.3
-"""GKE does not give up a pool because an API server is late once."""
+"""Retry limits: GKE does not abandon a pool because an API server is late once."""
 _STATUSES = {Presence.LEAVING: "STOPPING", Presence.AWAY: "TERMINATED"}
-"""Of machines in Compute Engine, by where their pool is."""
+"""States of machines in Compute Engine, by the presence of their pool."""
 
 
 def agent(place: Folder) -> AgentClient:
@@ -94,7 +94,7 @@ def _hooks(place: Folder) -> Hooks:
 
     def created(pool: Pool) -> None:
         if not pool.nodes:
-            client.remove_pool(pool.full_name, budgets=True)  # it only shrinks
+            client.remove_pool(pool.full_name, budgets=True)  # the pool shrank to zero nodes
         elif kwok_pools.is_simulated(made := pool_adapter.of_google(pool)):
             kwok_pools.add(cluster(), made)
         else:
@@ -117,7 +117,7 @@ def _hooks(place: Folder) -> Hooks:
 def patiently(
     work: Callable[[Pool], None], seconds: float = PATIENCE_SECONDS, pause: float = PAUSE_SECONDS
 ) -> Callable[[Pool], None]:
-    """The same, again and again while the trouble passes."""
+    """Wrap `work` so that transient errors are retried until `seconds` have passed."""
 
     def again(pool: Pool) -> None:
         due = time.monotonic() + seconds
@@ -133,18 +133,20 @@ def patiently(
 
 
 def not_running(folder: Path, full_name: str) -> dict[str, str]:
-    """The hosts of a pool that are preempted, about to be, or lost, as the node agent that has this folder wrote it
-    down: an agent that is asked may take long."""
+    """Return the hosts of a pool that are preempted, about to be, or lost.
+
+    The node agent records them in this folder; asking the agent may take long.
+    """
     for record in written(folder / FILE):
         if record.pool.key == full_name:
-            status = None if record.removed else _STATUSES.get(record.presence)  # one that is drained still runs
+            status = None if record.removed else _STATUSES.get(record.presence)  # a drained node still runs
             going = dict.fromkeys(record.pool.nodes, status) if status else {}
             return going | dict.fromkeys(record.lost, "TERMINATED")
     return {}
 
 
 def logs(folder: Path) -> Iterator[Log]:
-    """What the node agent that has this folder holds of its pods' output."""
+    """Yield the output of pods that the node agent of this folder holds."""
     for one in printed(folder):
         yield Log(
             namespace=one.namespace,

@@ -1,4 +1,4 @@
-"""The variables that lead a program into a sandbox."""
+"""The environment variables that point a program to a sandbox."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _path() -> str:
 
 
 def variables(place: Folder) -> dict[str, str]:
-    """For any program: kubectl, terraform, gcloud, Google's clients, tpu itself."""
+    """Return the variables for any program: kubectl, terraform, gcloud, Google's clients, tpu itself."""
     try:
         google = json.loads((place.path / "google" / ENVIRONMENT).read_bytes())
     except FileNotFoundError as error:
@@ -27,14 +27,14 @@ def variables(place: Folder) -> dict[str, str]:
     return {
         **google,
         "TPUKIT_SANDBOX": place.name,
-        # What gcloud writes goes to the first; the sandbox itself lives by the second.
+        # gcloud writes to the first file; the sandbox itself uses the second.
         "KUBECONFIG": f"{home / 'kubeconfig'}{os.pathsep}{place.kubeconfig}",
-        # `tpu cluster up` writes settings: those of this cloud are not those of the person's real one.
+        # `tpu cluster up` writes settings: keep those of the sandbox apart from the user's own.
         "TPUKIT_SETTINGS": str(home / "settings.yaml"),
-        # A cluster is reached by its DNS name without a word about its authority: Google's is one that all know.
+        # Clients use a cluster's DNS name without naming an authority, because Google's is well known.
         "SSL_CERT_FILE": str(place.trusted),
-        # Releases are downloaded from what the sandbox has of them; nothing else is reached.
+        # Releases are downloaded from the sandbox's copies; nothing else is reachable.
         "HTTPS_PROXY": f"http://{HOST}:{place.ports['addons']}",
-        # ssh and scp among them know the way to TPU VMs; gcloud finds them by PATH too.
+        # These ssh and scp know how to reach TPU VMs; gcloud finds them by PATH too.
         "PATH": os.pathsep.join((str(place.path / "google" / "ssh" / "bin"), str(programs), _path())),
     }

@@ -1,4 +1,4 @@
-"""Troubles on order, from the command line: those of Google's APIs and those of hosts."""
+"""Fault injection from the command line: faults of Google's APIs and of hosts."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from tpukit.core.errors import Invalid, Transient
 
 
 def table(place: Folder) -> list[dict[str, Any]]:
-    """The faults of Google's APIs, with how often each was met and struck."""
+    """Return the faults of Google's APIs, with how often each was evaluated and applied."""
     found: list[dict[str, Any]] = _ask(place, "GET")
     return found
 
 
 def add(place: Folder, kind: str, **words: object) -> str:
-    """Order one; its name."""
+    """Add a fault and return its name."""
     return str(_ask(place, "POST", body={"kind": kind, **words})["name"])
 
 
 def clear(place: Folder, name: str = "") -> None:
-    """Take one away, or all."""
+    """Remove one fault, or all."""
     _ask(place, "DELETE", query={"name": name} if name else {})
 
 
 def strike_vm(place: Folder, action: str, node: str, **words: object) -> dict[str, Any]:
-    """Let something happen to a TPU VM or to a host of it; the node as the API shows it now."""
+    """Apply an action to a TPU VM or one of its hosts; return the node as the API now shows it."""
     found: dict[str, Any] = _ask(place, "POST", body={"action": action, "node": node, **words}, door="tpu-vms")
     return found
 
@@ -44,7 +44,7 @@ def _ask(
         data=None if body is None else json.dumps(body).encode(),
         headers={"Authorization": f"Bearer {place.token}"},
     )
-    # No proxy of the user's has business between two processes of this machine.
+    # The user's proxy must not be used between two processes of this machine.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with opener.open(request, timeout=30.0) as answer:

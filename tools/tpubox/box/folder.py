@@ -1,10 +1,10 @@
-"""The folder of one sandbox: all that it keeps, and all that goes away with it.
+"""The folder of one sandbox: all its files, which are deleted with it.
 
 sandbox.json    its ports
-token           opens every door: the API server as administrator, Google's APIs, the node agent
+token           grants access to everything: the API server as administrator, Google's APIs, the node agent
 kubeconfig      for the same administrator
 certificates/   its own authorities
-identities/     kubeconfigs of the components, each with a token and rights of its own
+identities/     kubeconfigs of the components, each with its own token and rights
 config/         files that components read
 etcd/ google/ agent/ addons/    state
 components/     processes and their logs
@@ -38,9 +38,9 @@ DOORS = (
     *("jobset", "jobset-webhook", "kueue", "kueue-webhook"),
     *("addons", "addons-webhook", "addons-downloads", "google", "agent"),
 )
-"""What listens, each on a port of its own."""
+"""The servers, each on its own port."""
 
-_PORTS = range(20000, 32000)  # below those that the system gives to connections going out
+_PORTS = range(20000, 32000)  # below the range that the system uses for outgoing connections
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?")
 
 IDENTITIES = {
@@ -50,7 +50,7 @@ IDENTITIES = {
     "kueue": ("system:serviceaccount:kueue-system:kueue-controller-manager", ("system:serviceaccounts",)),
     "kwok": ("system:serviceaccount:kube-system:kwok-controller", ("system:serviceaccounts",)),
 }
-"""Who a component is to the API server: those that a real cluster knows it by, so its real roles bound it here too."""
+"""Identities of components for the API server: those of a real cluster, so that its real roles limit them here too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,18 +69,18 @@ class Folder:
 
     @property
     def pods_token(self) -> Path:
-        """The file with what programs in pods show to Google's APIs: it opens nothing else."""
+        """The file with the token of programs in pods for Google's APIs: it grants nothing else."""
         return self.path / "google" / "pods-token"
 
     @property
     def secrets(self) -> tuple[Path, ...]:
-        """What opens doors as somebody else than the one who reads it."""
+        """The files that grant access as another user than their reader."""
         names = ("token", "kubeconfig", "certificates", "identities", "config", "etcd", "google/token")
         return tuple(self.path / name for name in (*names, "google/pods-token", "google/state.db"))
 
     @property
     def trusted(self) -> Path:
-        """Authorities of what tools reach here by names that all the world knows."""
+        """The authorities of servers that tools reach here under public names."""
         return self.path / "certificates" / "trusted.crt"
 
     @property
@@ -101,7 +101,7 @@ class Folder:
         return self.path / "identities" / component
 
     def config(self, name: str, content: object) -> Path:
-        """A file that a component reads; JSON, which is YAML too."""
+        """Write a file that a component reads, and return its path; JSON, which is also YAML."""
         file = self.path / "config" / f"{name}.yaml"
         documents = content if isinstance(content, list) else [content]
         write(file, "\n---\n".join(json.dumps(document, indent=1) for document in documents))
@@ -109,12 +109,12 @@ class Folder:
 
 
 def names() -> list[str]:
-    """The sandboxes of this machine's user."""
+    """Return the sandboxes of this machine's user."""
     return sorted(file.parent.name for file in _root().glob(f"*/{RECORD}"))
 
 
 def find(name: str) -> Folder:
-    """A sandbox that is there, running or not."""
+    """Return an existing sandbox, running or not."""
     try:
         return read(_root() / check(name))
     except FileNotFoundError:
@@ -123,7 +123,7 @@ def find(name: str) -> Folder:
 
 
 def read(path: Path) -> Folder:
-    """The sandbox that has this folder."""
+    """Return the sandbox that has this folder."""
     record = json.loads((path / RECORD).read_bytes())
     return Folder(path, record["ports"], tuple(record["google"]))
 
@@ -135,9 +135,9 @@ def check(name: str) -> str:
 
 
 def prepare(name: str, *, google: tuple[str, ...] | None = None, running: frozenset[str] = frozenset()) -> Folder:
-    """The folder with all that its components need to start; what is there already is kept.
+    """Return the folder with everything that its components need to start; existing files are kept.
 
-    A port that somebody else took while its component did not run is changed for another.
+    A port that another program took while its component did not run is replaced.
     """
     from tpubox.box import certificates
 
@@ -159,14 +159,14 @@ def prepare(name: str, *, google: tuple[str, ...] | None = None, running: frozen
 
 @contextmanager
 def locked(name: str) -> Iterator[Path]:
-    """One at a time may start or stop a sandbox. Gives its folder, empty when it is new."""
+    """Hold the lock for starting or stopping a sandbox, and yield its folder, which is empty if it is new."""
     path = _root() / check(name)
     while True:
         path.mkdir(exist_ok=True, mode=0o700)
         with ExitStack() as held:
             try:
                 handle = held.enter_context(_flock(path))
-                # Whoever held it before may have removed the folder: then this is a lock on nothing.
+                # The previous holder may have removed the folder: then this lock protects nothing.
                 same = os.fstat(handle).st_ino == path.stat().st_ino
             except FileNotFoundError:  # removed in this moment
                 continue
@@ -192,7 +192,7 @@ def _root() -> Path:
 
 
 def _record(path: Path, google: tuple[str, ...] | None, running: frozenset[str]) -> Folder:
-    """Writes down ports that are free now and that no other sandbox has written down."""
+    """Record ports that are free now and that no other sandbox has recorded."""
     with _flock(_root()):
         taken = {port for name in names() if name != path.name for port in find(name).ports.values()}
         had = read(path) if path.name in names() else Folder(path, {})
@@ -262,7 +262,7 @@ def _write_kubeconfig(folder: Folder, file: Path, token: str) -> None:
 
 
 def write(file: Path, text: str) -> None:
-    """Whole or not at all, for its owner alone."""
+    """Write a file atomically, readable by its owner only."""
     new = file.with_name(f".{file.name}.{os.getpid()}")
     new.touch(mode=0o600)
     new.write_text(text, encoding="utf-8")

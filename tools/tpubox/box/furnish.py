@@ -1,4 +1,4 @@
-"""What makes a fresh sandbox a place to send a job to: slices, a CPU pool, queues over them, a team and a bucket.
+"""Setup of a fresh sandbox for jobs: slices, a CPU pool, queues over them, a team and a bucket.
 
 On Google Cloud Terraform makes all this, and it can do so in a sandbox too. This is the short way, for a first try.
 """
@@ -29,7 +29,7 @@ _CPUS, _MEMORY_GB = 8, 32
 
 
 def furnish(place: Folder, slices: Mapping[PoolKind, int]) -> None:
-    """Add what is missing of these slices. What the sandbox has of others stays, in the queue too. Safe to repeat."""
+    """Add the missing ones of these slices. Other slices of the sandbox stay, in the queue too. Idempotent."""
     machines, cluster, settings = agent(place), Cluster(place.kubeconfig), Settings()
     there = [Pool.from_json(record["pool"]) for record in machines.pools().values()]
     missing, total = additions(there, slices)
@@ -54,7 +54,7 @@ def furnish(place: Folder, slices: Mapping[PoolKind, int]) -> None:
 def additions(there: Sequence[Pool], slices: Mapping[PoolKind, int]) -> tuple[list[Pool], dict[PoolKind, int]]:
     """Return the pools that are missing, and how many slices of each kind the sandbox has with them.
 
-    Pools of one shape are numbered, however they were bought.
+    Pools of one shape are numbered across all capacities.
     """
     own = [pool for pool in there if not pool.cluster]
     names, total = {pool.name for pool in own}, Counter[PoolKind]()
@@ -73,7 +73,7 @@ def additions(there: Sequence[Pool], slices: Mapping[PoolKind, int]) -> tuple[li
 
 
 def _post(place: Folder, path: str, body: Mapping[str, str]) -> None:
-    """Ask the emulator for something; what is there already is fine."""
+    """Create an object in the emulator; an existing one is kept."""
     headers = {"Authorization": f"Bearer {place.token}", "Content-Type": "application/json"}
     address = f"http://{HOST}:{place.ports['google']}/{path}"
     request = urllib.request.Request(address, json.dumps(body).encode(), headers)

@@ -1,4 +1,4 @@
-"""What is installed in the cluster of a sandbox, and whether it works: JobSet, Kueue, and what its own parts need."""
+"""Installation and checks of JobSet, Kueue, and the sandbox's own objects in its cluster."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def addons(programs: Binaries) -> dict[str, list[Doc]]:
 
 
 def install_own(cluster: Cluster, programs: Binaries) -> None:
-    """What kwok, the autoscaler, and the processes of JobSet and Kueue need."""
+    """Install the objects that kwok, the autoscaler, and the processes of JobSet and Kueue need."""
     rollouts = manifests.rollouts(map(releases.namespace, releases.NAMES))
     _install(cluster, _RECORD, [*programs.manifests("kwok-rbac"), manifests.provisioning_requests(), *rollouts])
 
@@ -39,7 +39,7 @@ def installed_addons(cluster: Cluster) -> list[str]:
 
 
 def addons_ready(cluster: Cluster, place: Folder, installed: list[str]) -> bool:
-    """Whether they answer, their Deployments say so, and a job passes the webhooks."""
+    """Return whether they respond, their Deployments are available, and a job passes the webhooks."""
     for name in installed:
         if not components.answers(place, control_plane.addon_probe(place, name)):
             return False
@@ -53,14 +53,14 @@ def addons_ready(cluster: Cluster, place: Folder, installed: list[str]) -> bool:
 
 
 def _install(cluster: Cluster, record: str, documents: list[Doc], *, again: bool = False) -> None:
-    """As `kubectl apply` does, unless these were applied before; `again`: even then."""
+    """Apply documents as `kubectl apply` does, unless these were applied before; with `again`, even then."""
     mark = hashlib.sha256(json.dumps(documents).encode()).hexdigest()
     if _installed(cluster, record) == mark and not again:
         return
     first = ("Namespace", "CustomResourceDefinition")
     for document in documents:
         if document["kind"] == "CustomResourceDefinition":
-            # A definition that was half taken in when the API server was killed is looked at again when it changes.
+            # Re-apply a definition that was partly processed when the API server was killed.
             document["metadata"].setdefault("annotations", {})["tpukit.dev/applied"] = str(time.time_ns())
     with ThreadPoolExecutor(2) as pool:
         for batch in (
@@ -73,7 +73,7 @@ def _install(cluster: Cluster, record: str, documents: list[Doc], *, again: bool
 
 
 def _apply(cluster: Cluster, document: Doc) -> None:
-    """The API server gives up on a change after half a minute, which is not long for a large one on a busy machine."""
+    """Apply a document, with retries: the API server gives up after half a minute, too short on a busy machine."""
     for _ in range(_TRIES):
         try:
             cluster.apply(document)
@@ -91,7 +91,7 @@ def _installed(cluster: Cluster, record: str) -> str:
 
 
 def _runs(cluster: Cluster, name: str) -> bool:
-    """Whether a release is installed that the sandbox can run."""
+    """Return whether a release is installed that the sandbox can run."""
     try:
         found = cluster.get("Deployment", releases.deployment(name), releases.namespace(name))
     except NotFound:

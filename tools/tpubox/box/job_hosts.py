@@ -1,6 +1,4 @@
-"""The hosts of a job in a sandbox, as the processes of this machine that they are: for whoever follows them closely, or
-loses them on purpose.
-"""
+"""The hosts of a job in a sandbox as local processes, for code that follows them closely or injects faults."""
 
 from __future__ import annotations
 
@@ -18,7 +16,7 @@ from tpukit.places.local import processes as pods
 from tpukit.places.local.processes import Phase
 
 BACK_SECONDS = 1.0
-"""After which a preempted slice is there again."""
+"""Seconds after which a preempted slice is available again."""
 _JOBSET = "jobset.sigs.k8s.io/"
 _INDEX = "batch.kubernetes.io/job-completion-index"
 _CONTAINER = "host"
@@ -33,16 +31,16 @@ class HostRun:
     index: int  # in its slice
     pod: str
     node: str
-    folder: Path  # of the container's run; it goes with the pod
+    folder: Path  # of the container's run; deleted with the pod
 
     @property
     def logs(self) -> Sequence[Path]:
-        """The files of its log that are there, the oldest first."""
+        """The existing files of its log, oldest first."""
         return pods.log_files(self.folder)
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """Empty where it does not run."""
+        """The process ids; empty if the host does not run."""
         return tuple(pods.members(self.folder))
 
     @property
@@ -51,7 +49,7 @@ class HostRun:
 
 
 class Hosts:
-    """Of one sandbox."""
+    """The hosts of one sandbox."""
 
     def __init__(self, place: Folder) -> None:
         self._place = place
@@ -60,14 +58,14 @@ class Hosts:
 
     @property
     def buckets(self) -> Path:
-        """A folder for each bucket. All pods see it at this very path."""
+        """The folder that holds a folder for each bucket. All pods see it at this path."""
         return self._place.path / "google" / "buckets"
 
     def of_job(self, namespace: str, job: str) -> Sequence[HostRun]:
-        """Hosts that have begun and whose pods are not removed yet."""
+        """Return the hosts that have begun and whose pods are not removed yet."""
         found = []
         for pod in self._pods.glob(f"{namespace}_{job}-slice-*"):
-            run = pod / _CONTAINER / "0"  # a host that ended is not restarted: a new pod takes its place
+            run = pod / _CONTAINER / "0"  # a host that ended is not restarted: a new pod replaces it
             if run not in self._known and (made := _host(pod, run, job)):
                 self._known[run] = made
             if run in self._known and self._known[run].began:
@@ -75,15 +73,15 @@ class Hosts:
         return found
 
     def preempt(self, node: str, grace: float) -> None:
-        """The slice that the node is of."""
+        """Preempt the slice of the node."""
         agent(self._place).preempt(node, grace=grace, back=BACK_SECONDS)
 
 
 def of_context(context: Context) -> Folder | None:
-    """The sandbox of this machine that a context of the kubeconfig leads to; None: it leads elsewhere.
+    """Return the local sandbox that a context of the kubeconfig points to; None if it points elsewhere.
 
-    In `tpu sandbox shell` a cluster that was made there has a name and an address as Google gives them: it is the
-    sandbox's own all the same.
+    In `tpu sandbox shell` a cluster that was created there has a name and an address like Google's, but it is the
+    sandbox's own.
     """
     places = [folder.find(name) for name in folder.names()]
     if found := next((one for one in places if one.server.rstrip("/") == context.server), None):
@@ -96,7 +94,7 @@ def of_context(context: Context) -> Folder | None:
 
 
 def _host(pod: Path, run: Path, job: str) -> HostRun | None:
-    """None: it is being made, or removed, or of a job whose name begins alike."""
+    """Return the host; None if it is being created or removed, or belongs to a job whose name begins alike."""
     try:
         document = json.loads((pod / "pod.json").read_bytes())
         env = json.loads((run / "pod.json").read_bytes())["env"]
@@ -106,7 +104,7 @@ def _host(pod: Path, run: Path, job: str) -> HostRun | None:
     notes = {**metadata.get("labels", {}), **metadata.get("annotations", {})}
     if notes.get(f"{_JOBSET}jobset-name") != job:
         return None
-    # As the launcher of a host counts them.
+    # Counted as by the launcher of a host.
     attempt = int(env["TPUKIT_FIRST_ATTEMPT"]) + int(env["TPUKIT_RESTARTS"])
     slice_, index = int(notes[f"{_JOBSET}job-index"]), int(notes[_INDEX])
     return HostRun(attempt, slice_, index, metadata["name"], document["spec"]["nodeName"], run)

@@ -1,7 +1,7 @@
-"""A sandbox from nothing to ready, and back to nothing.
+"""The life cycle of a sandbox: create it, start it until it is ready, and delete it.
 
-Bringing one up twice is the same as once; after a kill of any of its processes, or of all, it brings back what is
-missing with the state that was there.
+Starting is idempotent; after any or all of its processes were killed, it restores what is missing with the previous
+state.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tpukit.places.local.processes import Phase
 Report = Callable[[str], None]
 
 _PATIENCE = 300.0
-_AUTHORITY = "kube-root-ca.crt"  # in every namespace: whom pods trust as API server
+_AUTHORITY = "kube-root-ca.crt"  # in every namespace: the authority that pods trust for the API server
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class ComponentStatus:
     running: bool
     pid: int
     ports: tuple[int, ...]
-    memory: int  # bytes, with the process above it; pages that several share count in part
+    memory: int  # bytes, including the supervising process; shared pages count in part
     began: float
     restarts: int
     log: Path
@@ -63,8 +63,11 @@ def up(
     google: tuple[str, ...] | None = None,
     addons: bool = False,
 ) -> Folder:
-    """A sandbox that is ready for use. `google`: options of the emulator; None keeps those it had. `addons`: with
-    JobSet and Kueue; without, there is what somebody installed before."""
+    """Start a sandbox until it is ready for use.
+
+    `google` are options of the emulator; None keeps the current ones. `addons` installs JobSet and Kueue; without it,
+    those installed before are kept.
+    """
     programs = binaries.ensure(report)
     wanted = installing.addons(programs) if addons else {}
     if wanted and name != snapshots.NAME:
@@ -75,7 +78,8 @@ def up(
         if snapshot and not (path / folder.RECORD).exists():
             snapshots.lay(snapshot, path)
         place = folder.prepare(name, google=google, running=_open_doors(name))
-        # All of them are made before the first is started, because making one writes what others are judged by.
+        # Create all components before the first start, because this writes files that decide whether others are
+        # restarted.
         store, api_server = control_plane.store(place, programs), control_plane.api_server(place, programs)
         controllers = [control_plane.controller_manager(place, programs), control_plane.scheduler(place, programs)]
         kwok = control_plane.kwok(place, programs)
@@ -86,12 +90,12 @@ def up(
         died = any(
             one.name in earlier and earlier[one.name].state.phase is not Phase.RUNNING for one in (store, api_server)
         )
-        # What does not need the API server to start comes up beside it, and waits for it.
+        # Components that do not need the API server to start come up in parallel, and wait for it.
         components.start(place, [store, api_server, runner, agent, emulator])
         components.wait(place, [api_server])
         if died:
-            # Released ones exit when they cannot renew their lease. Without leases, Kueue was seen to live on and to
-            # queue nothing any more; who runs add-ons starts them again.
+            # Released controllers exit when they cannot renew their lease. Without leases, Kueue was seen to keep
+            # running without queueing anything; the add-on runner restarts them.
             components.stop(place, releases.NAMES, grace=2.0)
         report("starting the controllers, Google's APIs and the node agent")
         components.start(place, controllers)
@@ -101,7 +105,7 @@ def up(
         if revived:
             simulated.free(cluster)
         installing.install_own(cluster, programs)
-        # It gives up before long where what it looks for is not allowed to it.
+        # It exits soon if it is not permitted to read its objects.
         components.start(place, [kwok])
         if wanted:
             report("installing JobSet and Kueue")
@@ -135,9 +139,9 @@ def down(name: str) -> None:
 
 @contextmanager
 def _stopped(report: Report) -> Iterator[Path]:
-    """The folder of a sandbox with JobSet and Kueue in which nothing runs any more, nor is anything of its own left."""
+    """Yield the folder of a stopped sandbox with JobSet and Kueue, without objects that belong to it alone."""
     with suppress(NotFound):
-        down(snapshots.NAME)  # of somebody who was killed
+        down(snapshots.NAME)  # left by a killed process
     place = up(snapshots.NAME, lambda text: report(f"snapshot, once: {text}"), addons=True)
     try:
         store, api_server = "etcd", "kube-apiserver"
@@ -174,7 +178,7 @@ def status(name: str) -> Status:
 
 
 def _open_doors(name: str) -> frozenset[str]:
-    """Doors of components that run: their ports are taken, and rightly so."""
+    """Return the servers of running components: their ports are rightly taken."""
     try:
         runs = components.runs(folder.find(name))
     except NotFound:
@@ -188,7 +192,7 @@ def _owner(door: str) -> str:
 
 
 def _takes_pods(cluster: Cluster) -> bool:
-    """Whether pods have an account to run as."""
+    """Return whether pods have an account to run as."""
     try:
         cluster.get("ServiceAccount", "default", "default")
     except NotFound:

@@ -1,5 +1,7 @@
-"""What the control plane of a sandbox is given: the released manifests of kwok as they become here, a definition that
-every cluster of GKE has, and what makes a rollout one. Every start reads it, so it imports nothing of what serves."""
+"""Manifests for the control plane of a sandbox: adapted ones of kwok, one definition of GKE, and a rollout policy.
+
+Every start reads this module, so it imports none of the servers.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ _RUNS_UNTIL = """
   else "0s"
   end
 """
-"""When a pod on a simulated node ends: of all programs, kwok's hosts can run `sleep`."""
+"""End time of a pod on a simulated node: `sleep` is the only program that kwok's hosts can run."""
 
 
 def kwok_stages(documents: Iterable[Doc]) -> list[Doc]:
@@ -31,16 +33,20 @@ def kwok_stages(documents: Iterable[Doc]) -> list[Doc]:
 
 
 def provisioning_requests() -> Doc:
-    """The definition: https://github.com/kubernetes/autoscaler, cluster-autoscaler/apis/config/crd, without its
-    descriptions."""
+    """Return the definition of provisioning requests, without its descriptions.
+
+    From https://github.com/kubernetes/autoscaler, cluster-autoscaler/apis/config/crd.
+    """
     found: Doc = json.loads((Path(__file__).parent / "provisioning-requests.json").read_text("utf-8"))
     return found
 
 
 def rollouts(namespaces: Iterable[str]) -> list[Doc]:
-    """A Deployment whose process runs is scaled to nothing, so a new template of it would be rolled out the moment that
-    it is written, while the old process still runs. The same write scales it up again: whoever waits for the rollout
-    waits until the new process is ready."""
+    """Return a policy that scales a Deployment up when its template changes.
+
+    A Deployment whose process runs is scaled to zero, so a new template would count as rolled out immediately, while
+    the old process still runs. With this policy, waiting for the rollout waits until the new process is ready.
+    """
     name = "rollouts.sandbox.tpukit.dev"
     resources = {"apiGroups": ["apps"], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["deployments"]}
     among = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": list(namespaces)}

@@ -1,10 +1,10 @@
-"""How much memory each component of a sandbox may take, and what happens where it wants more.
+"""Memory limits of the components of a sandbox, and their enforcement.
 
-Go's programs collect garbage all the time before they take more than their limit: they become slow, and take it where
-all of it is in use, because a control plane cannot forget what it holds. Programs in Python cannot give memory back, so
-they end, with a sentence in their log; `tpu sandbox status` shows who does not run, and `tpu sandbox up` starts it
-again with the state that it had. Pods outlive the agent, JobSet and Kueue outlive what started them, and TPU VMs come
-back as after a power cut. What such a program starts is not its own memory.
+Go programs collect garbage continuously before they exceed their limit: they become slow, and exceed it if all of it is
+in use, because a control plane cannot discard its state. Python programs cannot return memory, so they exit, with a
+message in their log; `tpu sandbox status` shows which do not run, and `tpu sandbox up` restarts them with their
+previous state. Pods outlive the agent, JobSet and Kueue outlive their starter, and TPU VMs recover as after a power
+cut. Memory of child processes does not count.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from pathlib import Path
 
 VARIABLE = "TPUKIT_MEMORY_LIMIT"
 _LOOK_SECONDS = 1.0
-_KILLED = 137  # as the kernel leaves a process that took too much
+_KILLED = 137  # as the kernel leaves a process that exceeded its memory
 _MIB = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
     mib: int
-    garbage: int = 0  # percent of what is in use that Go leaves lying before it collects; 0: a program in Python
+    garbage: int = 0  # percent of live memory that Go leaves as garbage before it collects; 0: a Python program
 
     @property
     def environment(self) -> dict[str, str]:
@@ -34,8 +34,8 @@ class Limit:
         return {VARIABLE: str(self.mib)}
 
 
-# Go would leave 100 % lying. Half of that is an eighth less memory, for half a second of a start. The API server, for
-# which all others wait when a box starts, may leave more, and has more to hold.
+# Go's default is 100 %. Half of that saves an eighth of the memory, for half a second of a start. The API server, which
+# all others wait for at start, may leave more, and has more to hold.
 LIMITS = {
     "etcd": Limit(512, garbage=50),
     "kube-apiserver": Limit(1024, garbage=140),
@@ -51,13 +51,13 @@ LIMITS = {
 
 
 def environment(component: str) -> dict[str, str]:
-    """What a component is told of its limit when it starts."""
+    """Return the variables that tell a component its limit."""
     limit = LIMITS.get(component)
     return limit.environment if limit else {}
 
 
 def keep() -> None:
-    """From now on this process ends where it holds more than it was told that it may. Linux only, as pods' limits."""
+    """Exit this process from now on if it exceeds its limit. Linux only, like the limits of pods."""
     limit = int(os.environ.get(VARIABLE, "0"))
     if limit and sys.platform == "linux":
         threading.Thread(target=_watch, args=(limit,), daemon=True).start()
@@ -72,6 +72,6 @@ def _watch(limit: int) -> None:
 
 
 def _resident() -> int:
-    """MiB of this process that are in memory."""
+    """Return the resident memory of this process in MiB."""
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") // _MIB

@@ -1,5 +1,4 @@
-"""The releases of JobSet and Kueue that a sandbox has: their manifests as their projects publish them, and what they
-become while their controllers run as processes of this machine. Pure.
+"""The releases of JobSet and Kueue in a sandbox: as published, and adapted to controllers that run as processes. Pure.
 
 Definitions, roles, accounts, Services and Deployments are as released. Webhooks stay behind their Service, and trust
 the sandbox's authority; those of frameworks that Kueue does not queue here are left out.
@@ -22,18 +21,18 @@ Doc = dict[str, Any]
 
 NAMES = ("jobset", "kueue")
 FRAMEWORKS = ("batch/job", "jobset.x-k8s.io/jobset")
-"""What Kueue queues here."""
+"""Frameworks that Kueue queues here."""
 CONFIG = "controller_manager_config.yaml"
 MARK = "tpukit.dev/installed"
-"""The version that was installed to its end, as `tpu cluster addons` and Cloud Build note it."""
+"""Annotation with the version that was completely installed, as `tpu cluster addons` and Cloud Build write it."""
 
 _KUEUE_WEBHOOKS = ("clusterqueue", "cohort", "resourceflavor", "workload", "job", "jobset")
-"""Those of the other frameworks would be called, and answered by nobody."""
+"""Webhooks that are kept: those of other frameworks have no server here."""
 SERVED = {
     "jobset": {"/apis/jobset.x-k8s.io/v1alpha2": {"jobsets"}},
     "kueue": {"/apis/kueue.x-k8s.io/v1beta2": {"clusterqueues", "localqueues", "resourceflavors", "workloads"}},
 }
-"""What the API server must know before a controller can start."""
+"""APIs that must be served before a controller can start."""
 
 
 def namespace(name: str) -> str:
@@ -45,15 +44,15 @@ def deployment(name: str) -> str:
 
 
 def image(name: str) -> str:
-    """What the released Deployment runs; no other version is there to be run."""
+    """Return the image of the released Deployment; no other version can run here."""
     return f"registry.k8s.io/{name}/{name}:{binaries.versions()[name]}"
 
 
 def documents(name: str, built: Iterable[Doc]) -> list[Doc]:
-    """The release, from what its module has: there the image is that of a development build."""
+    """Return the release from the files of its module, which name the image of a development build."""
     released = copy.deepcopy(list(built))
     for document in released:
-        # Left by a kustomization that would have had cert-manager fill them.
+        # Left by a kustomization in which cert-manager would fill them.
         document["metadata"].get("annotations", {}).pop("cert-manager.io/inject-ca-from", None)
         if document["kind"] == "Deployment":
             document["spec"]["template"]["spec"]["containers"][0]["image"] = image(name)
@@ -61,7 +60,7 @@ def documents(name: str, built: Iterable[Doc]) -> list[Doc]:
 
 
 def marked(name: str, released: Iterable[Doc]) -> list[Doc]:
-    """The same as somebody leaves it who installed it to its end, with our configuration of Kueue."""
+    """Return the documents as after a complete installation, with our configuration of Kueue."""
     import yaml
 
     made, version = copy.deepcopy(list(released)), binaries.versions()[name]
@@ -76,7 +75,7 @@ def marked(name: str, released: Iterable[Doc]) -> list[Doc]:
 
 
 def manifest(released: Iterable[Doc]) -> bytes:
-    """manifests.yaml: JSON is YAML, and is written in a moment."""
+    """Return manifests.yaml: JSON is YAML, and is fast to write."""
     return "".join(f"---\n{json.dumps(document)}\n" for document in released).encode()
 
 
@@ -85,7 +84,7 @@ def path(name: str) -> str:
 
 
 def trusted(document: Doc, bundle: str) -> Doc | None:
-    """The change after which an object with webhooks trusts `bundle`; none where it does."""
+    """Return the change that makes an object with webhooks trust `bundle`; None if it already does."""
     if document["kind"] == "CustomResourceDefinition":
         client = document["spec"]["conversion"]["webhook"]["clientConfig"]
         change = {"spec": {"conversion": {"webhook": {"clientConfig": {"caBundle": bundle}}}}}
@@ -102,7 +101,7 @@ def _answered(configuration: str, hook: Mapping[str, Any]) -> bool:
 
 
 def with_webhooks(released: Iterable[Doc]) -> dict[str, list[str]]:
-    """The names of everything that calls webhooks, by kind."""
+    """Return the names of everything that calls webhooks, by kind."""
     made: dict[str, list[str]] = {}
     for document in released:
         converted = document["kind"] == "CustomResourceDefinition" and "conversion" in document["spec"]
@@ -112,8 +111,11 @@ def with_webhooks(released: Iterable[Doc]) -> dict[str, list[str]]:
 
 
 def aggregated(released: Iterable[Doc]) -> list[str]:
-    """Paths of the APIs that a release serves itself. Nothing does so here, and one that is silent holds up others:
-    https://kubernetes.io/docs/concepts/extend-kubernetes/api-extension/apiserver-aggregation/"""
+    """Return the paths of the APIs that a release serves itself.
+
+    They have no server here, and one that does not respond delays others:
+    https://kubernetes.io/docs/concepts/extend-kubernetes/api-extension/apiserver-aggregation/
+    """
     return [
         f"/apis/apiregistration.k8s.io/v1/apiservices/{document['metadata']['name']}"
         for document in released
@@ -122,7 +124,7 @@ def aggregated(released: Iterable[Doc]) -> list[str]:
 
 
 def certificate(certificates: Path) -> Doc:
-    """What Kueue's Secret holds: it looks after its certificate itself, finds this one good, and leaves it."""
+    """Return the data of Kueue's Secret: Kueue manages its certificate itself, and keeps this valid one."""
     files = ("ca.crt", "ca.key", "tls.crt", "tls.key")
     return {"data": {name: encoded(certificates / name) for name in files}}
 

@@ -1,8 +1,8 @@
-"""The state of a sandbox in which JobSet and Kueue were installed a moment ago, kept beside the programs of its build.
-A new sandbox that is to have them begins with it, instead of having the API server take in their definitions again.
+"""Snapshots of a sandbox right after the installation of JobSet and Kueue, kept beside the programs of its build.
 
-Kept are the folder of etcd and the authority that the webhooks in it trust. What a sandbox makes for itself, every
-other key and certificate among it, is not in there.
+A new sandbox with add-ons starts from a snapshot, which saves the API server the processing of their definitions. A
+snapshot holds the folder of etcd and the authority that its webhooks trust. Everything that a sandbox makes for itself,
+including all other keys and certificates, is left out.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from tpubox.box import binaries
 from tpubox.box.binaries import Binaries, Report
 
 NAME = "snapshot"
-"""Of the sandbox that is there while one is made."""
+"""Name of the sandbox that exists while a snapshot is made."""
 PARTS = ("etcd", "certificates/webhooks")
-_LAYOUT = 2  # of what is kept: a change of the API server's flags that it would notice is another one
+_LAYOUT = 2  # version of the content: increment when flags of the API server change what it stores
 
 
 def ensure(
@@ -31,7 +31,10 @@ def ensure(
     made: Callable[[], AbstractContextManager[Path]],
     report: Report,
 ) -> Path:
-    """The snapshot with these documents installed. `made`: the folder of a sandbox that has them and was stopped."""
+    """Return the snapshot with these documents installed.
+
+    `made` yields the folder of a stopped sandbox that has them.
+    """
     content = json.dumps([_LAYOUT, programs.folder.name, installed], sort_keys=True)
     kept = programs.folder.parent / f"{programs.folder.name}-{hashlib.sha256(content.encode()).hexdigest()[:16]}"
     if not kept.is_dir():
@@ -43,7 +46,7 @@ def ensure(
 
 
 def lay(kept: Path, path: Path) -> None:
-    """Into the folder of a sandbox that is new."""
+    """Copy the snapshot into the folder of a new sandbox."""
     for part in PARTS:
         shutil.rmtree(path / part, ignore_errors=True)
         (path / part).parent.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -1,9 +1,9 @@
-"""The way from the API server into the cluster, and from the cluster's tools to releases.
+"""The proxy from the API server into the cluster, and from the cluster's tools to releases.
 
-The API server reaches Services as GKE's does, through a proxy that it asks to CONNECT
+The API server reaches Services as GKE's does, through a proxy with CONNECT
 (https://kubernetes.io/docs/tasks/extend-kubernetes/setup-konnectivity): the address of a Service leads to the process
-that stands for its pods, and an address of this machine, such as the node agent's, leads there. Tools that ask for a
-host by its name get to what this sandbox has of it, and else nowhere: no request leaves the machine.
+that replaces its pods, and an address of this machine, such as the node agent's, leads there. Host names lead to the
+sandbox's copies of their content, or nowhere: no request leaves the machine.
 """
 
 from __future__ import annotations
@@ -17,13 +17,16 @@ from pathlib import Path
 from tpubox.box.folder import HOST
 
 Route = Callable[[str], int | None]
-"""The port of this machine that stands for HOST:PORT; None for one that nothing stands for."""
+"""A function from HOST:PORT to the local port that serves it; None if there is none."""
 
 _LONGEST_REQUEST = 16 << 10
 
 
 def known_callers(certificates: Path) -> ssl.SSLContext:
-    """For callers with a certificate of this authority alone: they are led to any port of this machine."""
+    """Return a TLS context that requires a certificate of this authority.
+
+    Its clients can reach any port of this machine.
+    """
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(certificates / "ca.crt"))
     context.load_cert_chain(certificates / "tls.crt", certificates / "tls.key")
     context.verify_mode = ssl.CERT_REQUIRED
@@ -31,7 +34,7 @@ def known_callers(certificates: Path) -> ssl.SSLContext:
 
 
 async def serve(port: int, route: Route, keys: ssl.SSLContext | None = None) -> None:
-    """For ever."""
+    """Serve until stopped."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
@@ -64,7 +67,7 @@ async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, ro
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """One direction until its end, which is passed on."""
+    """Copy one direction until its end, which is passed on."""
     try:
         while chunk := await reader.read(64 << 10):
             writer.write(chunk)
@@ -73,5 +76,5 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
         with contextlib.suppress(OSError):
             if writer.can_write_eof():
                 writer.write_eof()
-            else:  # TLS has no half
+            else:  # TLS cannot close one direction
                 writer.close()

@@ -1,4 +1,4 @@
-"""What calls the webhooks of an add-on trusts the certificate that they have here."""
+"""Trust in the certificates of an add-on's webhooks, written to every object that calls them."""
 
 from __future__ import annotations
 
@@ -10,15 +10,18 @@ from tpukit.kube import Cluster, Doc
 
 
 class WebhookTrust:
-    """Looked at all the time, and Kueue's definitions are large: what trusted is read again when it has changed."""
+    """The objects that call webhooks of an add-on.
+
+    They are checked continuously, and Kueue's definitions are large: trusted ones are read again only after a change.
+    """
 
     def __init__(self, cluster: Cluster, released: Iterable[Doc], bundle: str) -> None:
         self._cluster, self._bundle = cluster, bundle
         self._calling = releases.with_webhooks(released)
-        self._trusted: dict[tuple[str, str], str] = {}  # by kind and name, the version that did
+        self._trusted: dict[tuple[str, str], str] = {}  # by kind and name, the trusted version
 
     def settle(self) -> bool:
-        """Do what is due; whether all that calls is there, and trusts."""
+        """Update what is due; return whether all callers exist and trust the certificate."""
         return all(self._settle(kind, names) for kind, names in self._calling.items())
 
     def _settle(self, kind: str, names: Iterable[str]) -> bool:

@@ -1,4 +1,4 @@
-"""What pods may have of a node: less than the machine has, as GKE keeps some of it for the kubelet and the system."""
+"""Allocatable resources of a node: its capacity less what GKE reserves for the kubelet and the system."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ _MEMORY_SHARES = ((4, "0.25"), (4, "0.20"), (8, "0.10"), (112, "0.06"), (inf, "0
 _SHARED_CORE = ("e2-micro", "e2-small", "e2-medium")
 _SHARED_CORE_CPU = Decimal("1.06")
 _MANY_PODS, _MANY_PODS_CPU = 110, Decimal("0.4")
-_TINY_MEMORY = 255 << 20  # kept of a machine with less than a GiB
+_TINY_MEMORY = 255 << 20  # reserved on a machine with less than a GiB
 _EVICTION_MEMORY = 100 << 20
 _EVICTION_DISK = Decimal("0.1")
 
 
 def allocatable(capacity: Mapping[str, str], machine_type: str = "") -> dict[str, str]:
-    """What is left of these amounts when GKE has kept its part of CPU, memory and boot disk; all else is left whole.
+    """Return what is left after GKE's reservation of CPU, memory and boot disk; other resources are left whole.
 
-    https://cloud.google.com/kubernetes-engine/docs/concepts/plan-node-sizes has the shares. The disk is taken to be as
-    large as its file system: GKE reckons one part from the one and one from the other, and the box knows only one.
+    https://cloud.google.com/kubernetes-engine/docs/concepts/plan-node-sizes has the shares. The disk counts as large as
+    its file system: GKE computes one part from each of the two, and the sandbox knows only one.
     """
     cpu, memory, disk = (amount(capacity[what]) for what in ("cpu", "memory", "ephemeral-storage"))
     kept_cpu = _SHARED_CORE_CPU if machine_type in _SHARED_CORE else _kept(cpu, _CPU_SHARES)

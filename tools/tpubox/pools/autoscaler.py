@@ -1,8 +1,8 @@
-"""What GKE's cluster autoscaler does: pods that fit nowhere make a pool grow, and nodes that nobody uses go again.
+"""An emulation of GKE's cluster autoscaler: unschedulable pods grow a pool, and idle nodes are removed.
 
-Only pools whose autoscaling is on. A slice of several hosts comes and goes as a whole, one for each Job that waits;
-other pools grow by a node at a time. What a pod asks of a node is its nodeSelector, its required node affinity, its
-tolerations and its requests. Pods are told by events what is done for them, and what came of it.
+Only pools with autoscaling are considered. A slice of several hosts is added and removed as a whole, one for each
+waiting Job; other pools grow by one node at a time. A pod's requirements are its nodeSelector, its required node
+affinity, its tolerations and its requests. Events on pods report scale-ups and their outcome.
 """
 
 from __future__ import annotations
@@ -31,9 +31,11 @@ from tpukit.kube import Cluster
 
 TICK_SECONDS = 2.0
 BACKOFF_SECONDS, LONGEST_BACKOFF = 300.0, 1800.0
-"""How long a pool that could not grow is left alone: twice as long each time, as the open-source autoscaler does
-(https://github.com/kubernetes/autoscaler, flags initial- and max-node-group-backoff-duration). The emulator's
-`--seconds SCALE_UP_BACKOFF=…` makes the first shorter."""
+"""Backoff of a pool that could not grow: doubled each time, as in the open-source autoscaler.
+
+See https://github.com/kubernetes/autoscaler, flags initial- and max-node-group-backoff-duration. The emulator's
+`--seconds SCALE_UP_BACKOFF=…` changes the first one.
+"""
 BACKOFF_FORGOTTEN = 3 * 3600.0
 _log = logging.getLogger(__name__)
 
@@ -42,7 +44,7 @@ Object = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Until when a pool is left alone, and for how long that is."""
+    """The end of a pool's backoff, and its duration."""
 
     until: float = 0.0
     seconds: float = 0.0
@@ -54,13 +56,13 @@ class Backoff:
 
 
 def grown(pools: Iterable[Scalable], pods: Iterable[Object]) -> dict[str, int]:
-    """New sizes of pools, by their full names, so that these pods find a place."""
+    """Return the new sizes of pools, by their full names, that make room for these pods."""
     by_name = {pool.full: pool for pool in pools}
     return {full: by_name[full].next_size for full in chosen(by_name.values(), pods).values()}
 
 
 def chosen(pools: Iterable[Scalable], pods: Iterable[Object]) -> dict[str, str]:
-    """Which pool grows for which owner of pods: the pods of one Job belong on one slice, and any speaks for all."""
+    """Return the pool that grows for each owner of pods. Any pod represents its Job, which belongs on one slice."""
     growing: dict[str, str] = {}
     open_pools = [pool for pool in pools if pool.size < pool.most and not pool.queued]
     for who, pod in {owner(pod): pod for pod in pods}.items():
@@ -78,11 +80,11 @@ def owner(pod: Object) -> str:
 
 class Autoscaler:
     def __init__(self, cloud: Cloud, connect: Callable[[], Cluster]) -> None:
-        """`connect` is called when there is a pool to be scaled: most sandboxes have none."""
+        """Initialize; `connect` is called once there is a pool to scale, which most sandboxes do not have."""
         self._cloud = cloud
         self._connect = connect
         self._idle_nodes = IdleNodes()
-        self._asked: dict[str, str] = {}  # pool that grows or grew, by owner of the pods that it grows for
+        self._asked: dict[str, str] = {}  # pool that grows or grew, by owner of the pods that caused it
         self._backoff: dict[str, Backoff] = {}  # by pool
 
     def run(self, over: threading.Event) -> None:
@@ -91,7 +93,7 @@ class Autoscaler:
                 self.tick()
             except (TpukitError, Refused) as error:
                 _log.warning("autoscaler: %s", error)
-            except Exception:  # Google's APIs are served on
+            except Exception:  # keep serving Google's APIs
                 _log.exception("autoscaler")
 
     def tick(self) -> None:
@@ -130,7 +132,7 @@ class Autoscaler:
             self._failed(pool, waiting, GCE_QUOTA_EXCEEDED)
 
     def _failed(self, pool: Scalable, waiting: Sequence[Object], why: str) -> None:
-        """The pods are told, and the pool is left alone for a while."""
+        """Report the failure to the pods, and start the pool's backoff."""
         for pod in self._waiting_for(pool, waiting):
             self._events.record(pod, scale_events.failed(pool.zone, why))
         self._asked = {who: full for who, full in self._asked.items() if full != pool.full}
@@ -141,12 +143,12 @@ class Autoscaler:
                 self._cloud.state.put("pool", pool.full, {**doc, "_unfilled": ""})
 
     def _waiting_for(self, pool: Scalable, waiting: Sequence[Object]) -> list[Object]:
-        """Whom a pool grows for; who could have been meant, where that was forgotten with a killed emulator."""
+        """Return the pods that a pool grows for; all fitting ones if a killed emulator lost that record."""
         meant = [pod for pod in waiting if self._asked.get(owner(pod)) == pool.full]
         return meant or [pod for pod in waiting if fits(pod, pool)]
 
     def _reasons(self, pod: Object, pools: Iterable[Scalable]) -> list[str]:
-        """Why each pool does not grow for a pod."""
+        """Return the reason why each pool does not grow for a pod."""
         now = self._cloud.clock.now()
         said = []
         for pool in pools:
@@ -201,7 +203,7 @@ class Autoscaler:
 
 
 def _with_nodes(pool: Pool, zone: str) -> Pool:
-    """The pool; where it has no nodes, with as few as it could have."""
+    """Return the pool; one without nodes gets the smallest possible number."""
     hosts = pool.slice.hosts if pool.slice else 1
     return pool if pool.nodes else replace(pool, nodes={f"node-{number}": zone for number in range(hosts)})
 

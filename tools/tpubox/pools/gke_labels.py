@@ -1,4 +1,4 @@
-"""The labels that GKE gives to every node of a pool, whoever made the pool."""
+"""The labels that GKE gives to every node of a pool, regardless of who created the pool."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ POOL = "cloud.google.com/gke-nodepool"
 
 
 def pool_labels(name: str, machine_type: str, shape: Slice | None, capacity: str, reservation: str) -> dict[str, str]:
-    """`capacity` is on-demand, spot, flex-start or reservation, whose name `reservation` is."""
+    """Return the labels. `capacity` is on-demand, spot, flex-start or reservation, named by `reservation`."""
     google = "cloud.google.com"
     bought = f"{node_labels.RESERVED}{reservation}" if reservation else capacity
     labels = {

@@ -1,7 +1,7 @@
-"""Which nodes the cluster autoscaler takes away again: those that no pod used for a while. Pods of DaemonSets do not
-count. A slice of several hosts goes as a whole, other pools lose the very nodes that are idle.
+"""Selection of nodes for removal by the cluster autoscaler: those that no pod has used for a while.
 
-GKE also moves pods together when a node is used by less than a half; here a node with a pod stays.
+Pods of DaemonSets do not count. A slice of several hosts is removed as a whole; other pools lose exactly the idle
+nodes. GKE also consolidates pods when a node is less than half used; here a node with a pod stays.
 https://cloud.google.com/kubernetes-engine/docs/concepts/cluster-autoscaler
 """
 
@@ -21,7 +21,7 @@ Object = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Shrink:
-    """A size for a pool, in each zone, and the nodes that go; none named: it does not matter which."""
+    """A pool size in each zone, and the nodes to remove; an empty tuple leaves the choice open."""
 
     size: int
     gone: tuple[str, ...] = ()
@@ -29,12 +29,12 @@ class Shrink:
 
 class IdleNodes:
     def __init__(self) -> None:
-        self._since: dict[str, float] = {}  # by node; by pool where it has none
+        self._since: dict[str, float] = {}  # by node; by pool if it has none
 
     def shrinks(
         self, pools: Iterable[Scalable], nodes: Mapping[str, Mapping[str, str]], pods: Iterable[Object], now: float
     ) -> dict[str, Shrink]:
-        """By pool. `nodes`: those of each pool, with their zones; `pods`: all that are not over."""
+        """Return the shrinks by pool, from the nodes of each pool with their zones and all active pods."""
         used = {pod["spec"].get("nodeName", "") for pod in pods if not of_daemon_set(pod)}
         large = [pool for pool in pools if pool.size > pool.least]
         there = {pool.full: list(nodes.get(pool.full, {})) or [pool.full] for pool in large}
@@ -53,7 +53,7 @@ class IdleNodes:
 
 
 def _without(pool: Scalable, zones: Mapping[str, str], spare: Sequence[str]) -> Shrink:
-    """As many in each zone: a pool has one size for all."""
+    """Remove equally many nodes in each zone: a pool has one size for all zones."""
     by_zone = {zone: [name for name in spare if zones[name] == zone] for zone in zones.values()}
     fewer = min(pool.size - pool.least, *map(len, by_zone.values()))
     return Shrink(pool.size - fewer, tuple(name for names in by_zone.values() for name in names[:fewer]))

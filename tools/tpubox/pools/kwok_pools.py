@@ -1,7 +1,7 @@
 """Pools whose hosts kwok simulates: nothing runs on them, so that thousands fit.
 
-A pool is one of these when its nodes are to have the label `tpukit.dev/simulated=kwok`, which whoever makes the pool
-sets like any other. Its pods are running as soon as they are placed, and end when their `sleep` would.
+A pool is simulated if its nodes have the label `tpukit.dev/simulated=kwok`, set like any other when the pool is
+created. Its pods are running as soon as they are placed, and end when their `sleep` would.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def is_simulated(pool: Pool) -> bool:
 
 
 def add(cluster: Cluster, pool: Pool) -> None:
-    """Safe to repeat."""
+    """Create the nodes of the pool. Idempotent."""
     documents = [_node(pool, name) for name in pool.nodes]
 
     def create(document: Doc) -> None:
@@ -44,7 +44,7 @@ def add(cluster: Cluster, pool: Pool) -> None:
 def remove(
     cluster: Api, pool: Pool, clock: Clock, patience: float = PATIENCE_SECONDS, *, budgets: bool = False
 ) -> None:
-    """Drained as GKE does it, then with all pods on it: nobody else would notice that their host is gone."""
+    """Drain the pool as GKE does, then delete its nodes with all their pods, which no kubelet would clean up."""
     for name in pool.nodes:
         with suppress(NotFound):
             cluster.patch("Node", name, {"spec": {"unschedulable": True}})

@@ -1,4 +1,4 @@
-"""Pools of Google's APIs as the node agent knows pools."""
+"""Conversion of pools of Google's APIs to pools of the node agent."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tpubox.kubelet.registered_pools import Pool
 
 
 def of_google(pool: GooglePool) -> Pool:
-    """It must have nodes."""
+    """Convert a pool, which must have nodes."""
     return Pool(
         pool.name,
         pool.machine_type,

@@ -1,4 +1,4 @@
-"""Whether a pod would find a place on a node of a pool that is there, or could be. Pure."""
+"""Fit of a pod on an existing or possible node of a pool. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Object = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Scalable:
-    """A pool, and a node of it as it is or would be."""
+    """A pool, with its current or possible node."""
 
     full: str  # its name in Google's APIs
     labels: Mapping[str, str]
@@ -23,10 +23,10 @@ class Scalable:
     size: int  # nodes in each zone
     least: int
     most: int
-    all_or_none: bool  # all of its nodes or none
+    all_or_none: bool  # whether it has all of its nodes or none
     group: str = ""  # address of its instance group
-    unfilled: str = ""  # why its last growth came to nothing
-    queued: bool = False  # its nodes come for a ProvisioningRequest alone
+    unfilled: str = ""  # why its last growth failed
+    queued: bool = False  # its nodes are only provisioned for a ProvisioningRequest
 
     @property
     def next_size(self) -> int:
@@ -42,7 +42,7 @@ def fits(pod: Object, pool: Scalable) -> bool:
 
 
 def misfit(pod: Object, pool: Scalable) -> str:
-    """Why the pod would find no place on a node of the pool, in the scheduler's words; empty where it would."""
+    """Return why the pod does not fit on a node of the pool, in the scheduler's words; empty if it fits."""
     spec = pod["spec"]
     if not node_fit.selects(spec, pool.labels):
         return "node(s) didn't match Pod's node affinity/selector"

@@ -1,5 +1,8 @@
-"""What Google does when it has preempted the hosts of a node pool: gives their chips to others, and makes them again
-when there are enough. The node agent ends pods and takes nodes away, and waits to be told when they are back."""
+"""Preemption of node pools on Google's side: frees the chips of preempted hosts, and recreates the hosts.
+
+Hosts return when there are enough chips. The node agent ends pods and removes nodes, and waits until it is told to
+restore them.
+"""
 
 from __future__ import annotations
 
@@ -21,16 +24,16 @@ class Preemptions:
         self, cloud: Cloud, records: Callable[[], Iterable[Record]], bring_back: Callable[[str], None]
     ) -> None:
         self._cloud = cloud
-        self._records = records  # as the node agent wrote them down
-        self._bring_back = bring_back  # the hosts of a pool
+        self._records = records  # as written by the node agent
+        self._bring_back = bring_back  # restores the hosts of a pool
 
     def run(self, over: threading.Event) -> None:
         while not over.wait(TICK_SECONDS):
             try:
                 self.tick()
-            except TpukitError as error:  # the agent is asked again
+            except TpukitError as error:  # the next tick retries
                 _log.warning("preemptions: %s", error)
-            except Exception:  # pools that follow are looked at again
+            except Exception:  # continue with the next pools
                 _log.exception("preemptions")
 
     def tick(self) -> None:

@@ -1,12 +1,12 @@
-"""What GKE does with ProvisioningRequests of queued provisioning: all nodes of one come together, or none yet.
+"""An emulation of GKE's queued provisioning: all nodes of a ProvisioningRequest are provisioned together.
 
 A request is accepted, and waits until one pool is free for all of its pods and there are chips for them. GKE makes one
-resize request of it, in one pool, so it fails where no single pool could ever hold its pods: a job of two slices is two
+resize request of it, in one pool, so it fails if no single pool could ever hold its pods: a job of two slices is two
 pools. https://github.com/AI-Hypercomputer/xpk/pull/631
 
-When its nodes are there it is Provisioned, and ten minutes later its booking is over: what nobody
-uses may go again. https://cloud.google.com/kubernetes-engine/docs/how-to/provisioningrequest
-Nodes that have reached the longest life of a flex-start slice are not taken away here.
+When its nodes exist it is Provisioned, and ten minutes later its booking ends: idle nodes may then be removed.
+https://cloud.google.com/kubernetes-engine/docs/how-to/provisioningrequest Nodes that have reached the maximum lifetime
+of a flex-start slice are not removed here.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tpukit.kube import Cluster, Kind
 CLASS = "queued-provisioning.gke.io"
 BOOKED_SECONDS = 600.0
 RETRY_SECONDS = 30.0
-"""Between two tries to have chips for a request that waits for them: how often GKE tries is a guess."""
+"""Seconds between two attempts to get chips for a waiting request: GKE's interval is a guess."""
 _REQUESTS = Kind("autoscaling.x-k8s.io/v1", "provisioningrequests")
 _TEMPLATES = Kind("v1", "podtemplates")
 _NODE_LABEL = "autoscaling.gke.io/provisioning-request"
@@ -36,9 +36,9 @@ Object = Mapping[str, Any]
 
 
 def wanted(pods: Sequence[tuple[Object, int]], pools: Sequence[Scalable]) -> Scalable | None:
-    """Return the pool that holds all these pods, so many of each template; None where none of the pools ever could.
+    """Return the pool that holds all these pods, so many of each template; None if no pool ever could.
 
-    One in use counts too, so that a request waits for it.
+    A pool in use counts too, so that a request waits for it.
     """
     count = sum(number for _, number in pods)
     able = [pool for pool in pools if pool.most >= count and all(fits(template, pool) for template, _ in pods)]
@@ -53,7 +53,7 @@ class ProvisioningRequests:
         self._tried: dict[str, float] = {}
 
     def tick(self, pools: Sequence[Scalable]) -> None:
-        """`pools`: those of queued provisioning that no operation changes at the moment."""
+        """Advance all requests. `pools` are those of queued provisioning without an operation in progress."""
         queued = [doc for doc in self._cloud.state.all("pool").values() if _is_queued(doc)]
         if not queued:
             return
@@ -100,9 +100,9 @@ class ProvisioningRequests:
         uid = _uid(request)
         mine = next((pool for pool in pools if pool.full == self._pools[uid]), None)
         if mine is None:
-            return  # its nodes are on their way
+            return  # its nodes are being created
         if mine.size < mine.most:
-            self._give_up(uid)  # no chips for all of them: what came goes, and it waits for its next try
+            self._give_up(uid)  # chips do not suffice for all: remove the nodes and wait for the next attempt
             return
         name = f"gke-{request['metadata']['namespace']}-{request['metadata']['name']}"[:63]
         for node in self._cloud.state.all("pool")[mine.full]["_nodes"]:

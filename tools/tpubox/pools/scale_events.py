@@ -1,11 +1,10 @@
-"""What GKE's cluster autoscaler tells pods: events in its words.
+"""Events of GKE's cluster autoscaler on pods, with GKE's texts.
 
-The words are those that people report from GKE, such as
-https://github.com/2i2c-org/infrastructure/issues/2185 (triggered, not triggered) and
-https://github.com/kubernetes/autoscaler/issues/5692 (not triggered). `Node scale up in zones Z associated with this pod
-failed: GCE out of resources. Pod is at risk of not being scheduled.` and the same with `GCE quota exceeded` are in many
-public reports of FailedScaleUp. In GKE's own logs the two are GCE_STOCKOUT and GCE_QUOTA_EXCEEDED.
-https://cloud.google.com/kubernetes-engine/docs/how-to/cluster-autoscaler-visibility
+The texts are those in public reports from GKE, such as https://github.com/2i2c-org/infrastructure/issues/2185
+(triggered, not triggered) and https://github.com/kubernetes/autoscaler/issues/5692 (not triggered). `Node scale up in
+zones Z associated with this pod failed: GCE out of resources. Pod is at risk of not being scheduled.` and the same with
+`GCE quota exceeded` are in many public reports of FailedScaleUp. In GKE's own logs the two are GCE_STOCKOUT and
+GCE_QUOTA_EXCEEDED. https://cloud.google.com/kubernetes-engine/docs/how-to/cluster-autoscaler-visibility
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ GCE_STOCKOUT = "GCE out of resources"
 GCE_QUOTA_EXCEEDED = "GCE quota exceeded"
 INTERNAL = "Internal error"
 REPEAT_SECONDS = 60.0
-"""An event that is still true is counted again this often; how often GKE does is a guess."""
+"""Seconds between repetitions of an event that is still true: GKE's interval is a guess."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +49,7 @@ def not_triggered(reasons: Iterable[str]) -> Said:
 
 
 class Recorder:
-    """Writes events about pods: the same one again is counted."""
+    """A writer of events about pods: repeated events increase a count."""
 
     def __init__(self, cluster: Cluster, clock: Clock) -> None:
         self._cluster = cluster

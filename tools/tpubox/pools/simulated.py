@@ -1,8 +1,8 @@
-"""Nodes that kwok simulates, when kwok comes back after a kill.
+"""Recovery of the nodes that kwok simulates, when kwok restarts after a kill.
 
-A new kwok is somebody else to the leases of its nodes: it would wait until those of the old one run out, more than a
-minute in which all nodes are silent. And what it learns of a node's pods in the moment in which it takes the node over
-may pass it by: a pod then waits for ever, unless something about it changes.
+A new kwok has another identity in the leases of its nodes: it would wait until those of the old one expire, more than a
+minute in which all nodes are silent. It may also miss changes to a node's pods while it takes the node over: such a pod
+waits forever, unless something about it changes.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _POLL_SECONDS = 1.0
 
 
 def free(cluster: Cluster) -> None:
-    """Before kwok starts: nobody holds its nodes."""
+    """Delete the leases of simulated nodes, before kwok starts."""
     for name in _nodes(cluster):
         cluster.delete("Lease", name, _LEASES)
 
 
 def wake(cluster: Cluster) -> None:
-    """Once it runs: pods that it has not begun are touched until it has."""
+    """Modify pods that kwok has not started until it has, after kwok starts."""
     nodes = _nodes(cluster)
     due = time.monotonic() + _PATIENCE
     while time.monotonic() < due:
@@ -51,7 +51,7 @@ def _touch(cluster: Cluster, waiting: Docs) -> None:
     def touch(pod: dict[str, dict[str, str]]) -> None:
         try:
             cluster.patch("Pod", pod["metadata"]["name"], change, pod["metadata"]["namespace"])
-        except TpukitError:  # it is gone
+        except TpukitError:  # it was deleted
             return
 
     with ThreadPoolExecutor(8) as several:

@@ -1,7 +1,7 @@
-"""TPU VMs of the sandbox as hosts: what one can log in to.
+"""TPU VMs of the sandbox as hosts that users can log in to.
 
-Every worker of a TPU VM that is READY is one process with an address of its own on loopback. It serves SSH and the
-metadata server there, and every process that somebody starts on it is its descendant, however it was detached, so that
-a host can be frozen or taken away as one. The API side (`sandbox.google`) says in its documents what should run; the
-hypervisor makes it so and tells nobody else what to do.
+Every worker of a READY TPU VM is one process with its own loopback address. It serves SSH and the metadata server
+there, and every process started on it is its descendant, even if detached, so that a host can be frozen or removed as
+one. The API side (`sandbox.google`) records in its documents what should run; the hypervisor reconciles the hosts with
+them and instructs no other component.
 """

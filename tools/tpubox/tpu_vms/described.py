@@ -1,4 +1,4 @@
-"""What a host is told it is: metadata, who may log in, the environment of its sessions. Read from the cloud's state."""
+"""The description that a host receives from the cloud's state: metadata, logins, the environment of its sessions."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from tpubox.tpu_vms import network as networks
 from tpubox.tpu_vms.logins import logins
 from tpukit.catalogue import Slice, find
 
-COORDINATOR_PORT = 8482  # JAX's, for hosts of one job
+COORDINATOR_PORT = 8482  # JAX's port, for hosts of one job
 NO_MAINTENANCE = '{"error":"no notifications have been received yet, try again later"}'
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def machine(cloud: Cloud, vm: Doc, worker: int, network: networks.Network, token: Doc, google: str) -> Doc:
-    """All of it, as plain data."""
+    """Return the whole description as plain data."""
     endpoint = vm["networkEndpoints"][worker]
     address, external = endpoint["ipAddress"], endpoint.get("accessConfig", {}).get("externalIp")
     project = vm["name"].split("/")[1]
@@ -47,7 +47,7 @@ def machine(cloud: Cloud, vm: Doc, worker: int, network: networks.Network, token
 
 
 def _hosts(vm: Doc, own: str) -> dict[str, str]:
-    """Addresses by name. Where the metadata server has the real port, its real name leads to it."""
+    """Return addresses by name. Where the metadata server has the real port, its real name resolves to it."""
     peers = {instance_name(vm, number): point["ipAddress"] for number, point in enumerate(vm["networkEndpoints"])}
     return {**peers, "metadata.google.internal": own, "metadata": own}
 
@@ -104,7 +104,7 @@ def _metadata(cloud: Cloud, vm: Doc, worker: int, email: str) -> Doc:
 
 
 def _attributes(cloud: Cloud, vm: Doc, worker: int, spot: bool) -> dict[str, str]:
-    """What the service adds to the user's: JAX, Ray and many scripts find their peers by it."""
+    """Return the attributes that the service adds to the user's: JAX, Ray and many scripts find their peers by them."""
     peers = [endpoint["ipAddress"] for endpoint in vm["networkEndpoints"]]
     env = {**_tpu_env(vm, worker, spot), **_megascale(cloud, vm)}
     return {
@@ -139,7 +139,7 @@ def _tpu_env(vm: Doc, worker: int, spot: bool) -> dict[str, str]:
 
 
 def _megascale(cloud: Cloud, vm: Doc) -> dict[str, str]:
-    """Hosts of a queued resource of several slices are told of each other. Separate TPU VMs are not."""
+    """Return the variables of a multislice job: only hosts of one queued resource with several slices have them."""
     of = vm.get("_slice")
     first = cloud.state.get("vm", of["first"]) if of else None
     if of is None or first is None:
@@ -169,9 +169,9 @@ def _maintenance(upcoming: Doc) -> str:
 
 
 def _environment(vm: Doc, metadata: str, address: str, google: str) -> dict[str, str]:
-    """What /etc/environment of the image would say, and what makes JAX take CPU devices for chips.
+    """Return the variables of the image's /etc/environment, and those that make JAX treat CPU devices as chips.
 
-    No variable of a proxy: requests to the metadata server would go there.
+    It has no proxy variables: requests to the metadata server would go to the proxy.
     """
     shape = find(vm["acceleratorType"])
     return {
@@ -182,13 +182,13 @@ def _environment(vm: Doc, metadata: str, address: str, google: str) -> dict[str,
         "JAX_PLATFORMS": "cpu",
         "JAX_FORCE_TPU_INIT": "1",
         "JAX_NUM_CPU_DEVICES": str(shape.devices_per_host),
-        # JAX would listen on all addresses, where jobs that run side by side silently join each other.
+        # By default JAX listens on all addresses, where concurrent jobs silently join each other.
         "JAX_COORDINATOR_BIND_ADDRESS": f"{address}:{COORDINATOR_PORT}",
         "GCE_METADATA_HOST": metadata,
         "GCE_METADATA_IP": metadata,
         "GCE_METADATA_ROOT": metadata,
         "STORAGE_EMULATOR_HOST": google,
         "TENSORSTORE_GCS_HTTP_URL": google,
-        "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false",  # it would ask by gRPC, before every call, what kind a bucket is
+        "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false",  # true: it queries the type of bucket by gRPC before every call
         "GOOGLE_VERTEX_AI_CUSTOM_ENDPOINT": f"{google}/vertex_ai/v1/",
     }

@@ -1,7 +1,7 @@
-"""Disks of a host: `mount` and `umount` as a user of a TPU VM types them, for disks and shares of the sandbox.
+"""Disks of a host: the commands `mount` and `umount`, for disks and shares of the sandbox.
 
-A data disk of the node is a folder that outlives the node; a share of an NFS server is one that all hosts have in
-common. What is mounted is gone after a boot.
+A data disk of the node is a folder that outlives the node; a share of an NFS server is common to all hosts. Mounts do
+not survive a boot.
 """
 
 from __future__ import annotations
@@ -16,12 +16,14 @@ from tpubox.google.wire.state import Doc
 from tpubox.tpu_vms import file_view
 
 DOOR = "/emulator/mounts"
-"""Below the metadata server's address: `{"source", "target", "read_only"}`; without a source it is unmounted."""
+"""Path at the metadata server: `{"source", "target", "read_only"}`; without a source, the target is unmounted."""
 
 
 def devices(node: Mapping[str, Any]) -> dict[str, Doc]:
-    """The data disks of a node by the names that they have on its hosts.
-    https://cloud.google.com/tpu/docs/attach-durable-block-storage"""
+    """Return the data disks of a node by their device names on its hosts.
+
+    https://cloud.google.com/tpu/docs/attach-durable-block-storage
+    """
     by_device: dict[str, Doc] = {}
     for number, disk in enumerate(node.get("dataDisks", [])):
         about = {"disk": _plain(disk["sourceDisk"]), "read_only": disk.get("mode") == "READ_ONLY"}
@@ -31,7 +33,7 @@ def devices(node: Mapping[str, Any]) -> dict[str, Doc]:
 
 
 def answer(body: bytes, known: Mapping[str, Doc], folder: Path, own_view: bool) -> str:
-    """Mounts or unmounts; what `mount` would complain of, or nothing."""
+    """Mount or unmount a disk; return the error message of `mount`, or an empty text."""
     order = json.loads(body)
     target = str(order["target"])
     if not own_view:
@@ -68,7 +70,7 @@ def _plain(name: str) -> str:
 
 
 def programs(folder: Path, python: str, names: Iterable[str] = ("mount", "umount")) -> None:
-    """Writes the commands; sudo is among them, because who logs in to a TPU VM may do everything on it."""
+    """Write the commands; sudo is among them, because users of a TPU VM have all permissions on it."""
     folder.mkdir(exist_ok=True)
     script = Path(__file__).with_name("mount_command.py")
     texts = {name: f'#!/bin/sh\nexec {python} -I -S {script} {name} "$@"\n' for name in names}

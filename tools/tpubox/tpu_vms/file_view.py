@@ -1,7 +1,7 @@
-"""What a host sees of this machine: its own /home, /mnt, /tmp, /etc/hosts and name, and chips on its PCI bus.
+"""The file system view of a host: its own /home, /mnt, /tmp, /etc/hosts and name, and chips on its PCI bus.
 
-Needs mount namespaces, which Linux gives to root and mostly to anybody. Without them homes lie in the host's folder,
-sessions are told so by HOME, nothing can be mounted, and JAX is made to find chips by a module on PYTHONPATH.
+It needs mount namespaces, which Linux permits to root and usually to any user. Without them homes lie in the host's
+folder, HOME points sessions to it, nothing can be mounted, and a module on PYTHONPATH makes JAX find chips.
 """
 
 from __future__ import annotations
@@ -17,18 +17,21 @@ from tpukit.places.local.processes import mounts
 
 SITE = Path(__file__).with_name("site")
 HIDDEN = {"home": "/home", "mnt": "/mnt", "tmp": "/tmp"}  # noqa: S108 (the host's, not ours)
-"""Folders of the host, and where it has them."""
+"""Folders of the host, and where they appear in its view."""
 _BUS = "/sys/bus/pci/devices"
 _VENDOR = "0x1ae0"
 _DEVICES = {"v2": "0x0027", "v3": "0x0027", "v4": "0x005e", "v5p": "0x0062", "v5e": "0x0063", "v6e": "0x006f"}
-"""By generation. https://github.com/jax-ml/jax/blob/main/jax/_src/hardware_utils.py"""
+"""Device ids by generation.
+
+https://github.com/jax-ml/jax/blob/main/jax/_src/hardware_utils.py
+"""
 _CLASS = "0x120000"  # processing accelerators; gloo reads it of every device
 
 
 def enter(folder: Path, visible: Iterable[Path]) -> bool:
-    """Gives this process, which has one thread, the host's view; False where that cannot be, and nothing changed.
+    """Give this process the host's view; return False, with nothing changed, if that is impossible.
 
-    `visible` are folders that it has wherever they are.
+    The process must have one thread. `visible` are folders that stay visible regardless of their location.
     """
     placed = [(str(_made(folder / name)), target, False) for name, target in HIDDEN.items()]
     (folder / "tmp").chmod(0o1777)
@@ -49,14 +52,14 @@ def enter(folder: Path, visible: Iterable[Path]) -> bool:
 
 
 def set_name(folder: Path, name: str, hosts: Mapping[str, str]) -> None:
-    """Calls the host so, and lets it find these names; gloo finds its own address by them."""
+    """Set the name of the host, and the names that it resolves; gloo finds its own address by them."""
     lines = [f"{address} {other}\n" for other, address in {"localhost": "127.0.0.1", **hosts}.items()]
-    (folder / "hosts").write_text("".join(lines), encoding="ascii")  # in place: it is mounted
+    (folder / "hosts").write_text("".join(lines), encoding="ascii")  # in place, because it is mounted
     socket.sethostname(name)
 
 
 def plug_in(folder: Path, generation: str, chips: int) -> None:
-    """Puts chips on the bus."""
+    """Add chips to the bus."""
     bus = folder / "pci"
     for old in bus.iterdir():
         shutil.rmtree(old)
@@ -67,7 +70,7 @@ def plug_in(folder: Path, generation: str, chips: int) -> None:
 
 
 def session(folder: Path, user: str, own_view: bool) -> Mapping[str, str]:
-    """Variables of a session that depend on where its files are."""
+    """Return the variables of a session that depend on the location of its files."""
     home = _made((Path("/home") if own_view else folder / "home") / Path(user).name)
     if own_view:
         return {"HOME": str(home)}
@@ -81,7 +84,7 @@ def _made(folder: Path) -> Path:
 
 
 def bind(source: str, target: str, *, read_only: bool) -> None:
-    """Mounts a folder in this process's view."""
+    """Mount a folder in this process's view."""
     flags = mounts.MS_BIND | mounts.MS_REC
     mounts.mount(source, target, "", flags)
     if read_only:

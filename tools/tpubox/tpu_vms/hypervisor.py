@@ -1,8 +1,8 @@
-"""Makes hosts run as the documents of TPU VMs say, and stop when these say so.
+"""The hypervisor: starts and stops hosts according to the documents of TPU VMs.
 
-A worker of a node should run while the node is READY and nothing in its document says otherwise. Who changes a document
-does not talk to hosts; `reconcile` sees it within a tick, `ensure` waits until it is so. Nothing is started before the
-first host is needed.
+A worker of a node should run while the node is READY and nothing in its document forbids it. Code that changes a
+document does not contact hosts; `reconcile` sees the change within a tick, `ensure` waits until it has taken effect.
+Nothing is started before the first host is needed.
 """
 
 from __future__ import annotations
@@ -32,8 +32,10 @@ from tpukit.places.local import processes as pods
 
 PATIENCE = 120.0
 SIMULATED = "tpukit-simulated"
-"""A label of nodes that need not run anything: with it they have no hosts, so that thousands fit. It has no domain as
-those of Kubernetes do, for Google takes no dots in labels."""
+"""Label of nodes without hosts, so that thousands fit.
+
+It has no domain like those of Kubernetes, because Google allows no dots in labels.
+"""
 _REFRESH = 1.0
 _TOKEN_SECONDS = 300.0
 _Key = tuple[str, int]
@@ -50,7 +52,7 @@ class _Host:
     up: bool = False
     sent: int = 0
     done: int = 0
-    due: float | None = None  # when it has to be gone, once it was told to
+    due: float | None = None  # when it must have ended, once it was told to
     fault: str = ""
     rest: bytes = b""
 
@@ -74,7 +76,7 @@ class Hypervisor:
         self.ssh = ssh_config.SshConfig(folder / "ssh")
 
     def start(self) -> None:
-        """Ends what an emulator that was killed left behind. Hosts come up again as after a power cut."""
+        """Kill processes that a killed emulator left behind. Hosts restart as after a power cut."""
         for record in self._folder.glob("*/*/pid"):
             pid, _, began = record.read_text(encoding="ascii").partition(" ")
             if processes.started(int(pid)) == began:
@@ -98,7 +100,7 @@ class Hypervisor:
                 self.network.close()
 
     def ensure(self, name: str = "") -> None:
-        """Returns when the hosts of this TPU VM, or of all, are what their documents say."""
+        """Wait until the hosts of this TPU VM, or of all, match their documents."""
         due = time.monotonic() + PATIENCE
         with self._changed:
             while True:
@@ -115,13 +117,15 @@ class Hypervisor:
                 self._changed.wait(0.5)
 
     def reconcile(self) -> None:
-        """Cheap where nothing changed: whoever serves the emulator calls it several times a second. What fails is tried
-        again."""
+        """Reconcile the hosts with the documents; failures are retried with the next call.
+
+        This is cheap if nothing changed: the emulator calls it several times a second.
+        """
         with self._lock:
             if self._closed:
                 return
             state = (self._cloud.state.changes(), time.monotonic())
-            # Time alone changes something for hosts that are there, or that could not be started.
+            # Time matters only for existing hosts, and for those that could not be started.
             waits = not (self._hosts or self._crashed or self._failed) or state[1] < self._seen[1] + _REFRESH
             if state[0] == self._seen[0] and waits:
                 return
@@ -157,7 +161,7 @@ class Hypervisor:
             if host.fault or not host.up:
                 self._kill(key)
                 return
-            # First the notice, so that whoever waits for it has all of the time.
+            # Announce the shutdown first, so that programs waiting for the notice have the whole grace period.
             self._update(host, vm, key[1])
             grace = float(shutdown["grace"])
             self._tell(host, "shutdown", grace=grace)
@@ -195,7 +199,7 @@ class Hypervisor:
         self._selector.register(control, selectors.EVENT_READ, (vm["id"], worker))
 
     def _update(self, host: _Host, vm: Doc, worker: int) -> None:
-        """Tells a host what it is, where that changed, and does to it what a fault says."""
+        """Send a host its description if that changed, and apply a fault to it."""
         assert self.network is not None
         fault = vm.get("_host_faults", {}).get(str(worker), "")
         if host.up and fault != host.fault:
@@ -220,7 +224,7 @@ class Hypervisor:
             processes.freeze(host.pid)
 
     def _token(self, vm: Doc) -> Doc:
-        """Of the node's account, as the metadata server gives it out: the same one until it is nearly over."""
+        """Return the token of the node's account for the metadata server, renewed shortly before it expires."""
         email, now = described.account_of(vm), self._cloud.clock.now()
         token = self._tokens.get(email)
         if token is None or token["expires"] < now + _TOKEN_SECONDS:
@@ -242,7 +246,10 @@ class Hypervisor:
         return True
 
     def has_hosts(self, name: str) -> bool:
-        """Without the lock: asked inside of transactions, and `reconcile` begins those while it holds it."""
+        """Return whether hosts of the TPU VM run.
+
+        It takes no lock: callers are inside transactions, which `reconcile` begins while it holds the lock.
+        """
         vm = self._cloud.state.get("vm", name)
         return vm is not None and any(node == vm["id"] for node, _ in list(self._hosts))
 
@@ -266,14 +273,14 @@ class Hypervisor:
 
     def _tell(self, host: _Host, do: str, **more: Any) -> None:
         host.sent += 1
-        with suppress(OSError):  # it is gone, as the other thread will find
+        with suppress(OSError):  # the host has ended, which the other thread will notice
             host.control.sendall(json.dumps({"do": do, "number": host.sent, **more}).encode() + b"\n")
 
     def _listen(self) -> None:
         while selector := self._selector:
             try:
                 ready = selector.select(timeout=0.2)
-            except (OSError, ValueError):  # closed
+            except (OSError, ValueError):  # the selector is closed
                 return
             for one, _ in ready:
                 with self._lock:
@@ -287,7 +294,7 @@ class Hypervisor:
             chunk = host.control.recv(1 << 16)
         except OSError:
             chunk = b""
-        if not chunk:  # shut down, or crashed: then it comes up again
+        if not chunk:  # shut down, or crashed: a crashed host is restarted
             if not host.up:
                 self._crashed[key] = time.monotonic()
             self._kill(key)

@@ -1,4 +1,4 @@
-"""Whose keys open a host: metadata keys of the node and the project, or those of OS Login. Pure.
+"""Keys that may log in to a host: metadata keys of the node and the project, or those of OS Login. Pure.
 
 https://cloud.google.com/compute/docs/connect/add-ssh-keys and https://cloud.google.com/compute/docs/oslogin
 """
@@ -12,16 +12,18 @@ from typing import Any
 
 Attributes = Mapping[str, str]
 ROOT = "root"
-"""Nobody logs in as root: images of Compute Engine have PermitRootLogin no, and that those of TPUs do too is a guess.
-https://cloud.google.com/compute/docs/connect/root-ssh"""
+"""User that cannot log in: images of Compute Engine have PermitRootLogin no, which is a guess for TPU images.
+
+https://cloud.google.com/compute/docs/connect/root-ssh
+"""
 
 
 def logins(
     node: Attributes, project: Attributes, profiles: Iterable[Mapping[str, Any]], now: float
 ) -> dict[str, list[str]]:
-    """Public keys by user name. `profiles` are login profiles of those who may log in."""
+    """Return the public keys by user name. `profiles` are login profiles of the permitted users."""
     if _true(node.get("enable-oslogin", project.get("enable-oslogin", ""))):
-        # With it on the host pays no attention to keys in metadata, although gcloud goes on writing them.
+        # OS Login makes the host ignore keys in metadata, although gcloud keeps writing them.
         return {
             account["username"]: [key["key"] for key in profile.get("sshPublicKeys", {}).values() if _lasts(key, now)]
             for profile in profiles
@@ -47,11 +49,14 @@ def _lasts(key: Mapping[str, Any], now: float) -> bool:
 
 
 def _expired(key: str, now: float) -> bool:
-    """`ssh-rsa AAAA google-ssh {"userName":"a@example.com","expireOn":"2026-01-31T12:00:00+0000"}`"""
+    """Parse the expiry of a key such as `ssh-rsa AAAA google-ssh {JSON}` and return whether it has passed.
+
+    JSON is {"userName":"a@example.com","expireOn":"2026-01-31T12:00:00+0000"}.
+    """
     _, marked, text = key.partition(" google-ssh ")
     if not marked:
         return False
     try:
         return datetime.strptime(json.loads(text)["expireOn"], "%Y-%m-%dT%H:%M:%S%z").timestamp() <= now
     except (ValueError, KeyError, TypeError):
-        return True  # the guest agent drops what it cannot read
+        return True  # the guest agent drops keys that it cannot parse

@@ -1,9 +1,9 @@
-"""The metadata server of a host, by which programs learn what machine they are on.
+"""The metadata server of a host, from which programs learn about their machine.
 
-https://cloud.google.com/compute/docs/metadata/querying-metadata has the rules: a header without which nothing is
-answered, folders that end in a slash, recursive and waiting requests, guest attributes that programs may write.
+https://cloud.google.com/compute/docs/metadata/querying-metadata has the rules: a mandatory header, folders that end in
+a slash, recursive and waiting requests, guest attributes that programs may write.
 
-It hands out tokens, so on a machine that users share it answers programs of its own user alone, and no web page.
+It issues tokens, so on a shared machine it only serves programs of its own user, and no web pages.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ NAMES = ("metadata.google.internal", "metadata")
 LONGEST_VALUE = 256 * 1024
 _FLAVOR = {"Metadata-Flavor": "Google", "Server": "Metadata Server for VM"}
 _VERBATIM = ("attributes", "guest-attributes", "service-accounts")
-"""Folders whose names are the user's: a recursive answer has them as they are, all others in camelCase."""
+"""Folders with names chosen by the user: a recursive response keeps them, and turns all others into camelCase."""
 _MINTED = re.compile(r"instance/service-accounts/([^/]+)/(token|identity)")
 
 
@@ -43,7 +43,7 @@ class Reply:
 
 
 class MetadataServer:
-    """Serves one tree; whoever changes it calls `changed`, upon which those who wait are answered."""
+    """A server of one tree. Code that changes the tree calls `changed`, which completes waiting requests."""
 
     def __init__(
         self,
@@ -52,11 +52,14 @@ class MetadataServer:
         mint: Callable[[str, Mapping[str, str]], Any],
         doors: Mapping[str, Callable[[bytes], str]],
     ) -> None:
-        """`tree` and `mint` may be coroutines. `mint` gives a token, None, or the reply to send in its place."""
+        """Initialize; `tree` and `mint` may be coroutines.
+
+        `mint` returns a token, None, or a reply to send instead.
+        """
         self._tree = tree
         self._write_guest = write_guest
         self._mint = mint
-        self._doors = doors  # of ours, beside Google's: they answer with a complaint, or nothing
+        self._doors = doors  # our own endpoints, beside Google's: they return an error message, or an empty text
         self._changed = asyncio.Event()
         self._server: asyncio.Server | None = None
         self._open: set[asyncio.StreamWriter] = set()
@@ -131,7 +134,7 @@ class MetadataServer:
 
     async def _minted(self, account: str, kind: str, query: Mapping[str, str]) -> Reply:
         accounts = (await _awaited(self._tree())).get("instance", {}).get("service-accounts")
-        if accounts is not None and account not in accounts:  # None: nobody knows just now, and `mint` says why
+        if accounts is not None and account not in accounts:  # None: unknown for now, and `mint` gives the reason
             return Reply(404)
         made = await _awaited(self._mint(kind, query))
         if isinstance(made, Reply):
@@ -157,7 +160,7 @@ class MetadataServer:
 
 
 def identity_token(audience: str, email: str) -> str:
-    """A token of the right form. Nobody can check its signature: there are no certificates of Google here."""
+    """Return a token of the right form. Its signature cannot be verified: there are no Google certificates here."""
     now = int(time.time())
     claims = {"aud": audience, "email": email, "email_verified": True, "iat": now, "exp": now + 3600}
     claims |= {"iss": "https://accounts.google.com", "sub": email}

@@ -1,4 +1,4 @@
-"""`mount` and `umount` on a TPU VM of the sandbox. It is run as a file, with the standard library alone."""
+"""The commands `mount` and `umount` on a TPU VM of the sandbox. Runs as a file, with the standard library alone."""
 
 from __future__ import annotations
 

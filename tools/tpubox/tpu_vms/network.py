@@ -1,7 +1,7 @@
-"""Addresses for hosts: one part of loopback for each emulator that runs on this machine, and the ports in it.
+"""Addresses for hosts: one loopback network for each emulator on this machine, and its ports.
 
 Linux answers on all of 127.0.0.0/8. An emulator claims 127.N.0.0/16 by holding one port of it, so that hosts of two
-sandboxes never meet; hosts listen on the ports of a real TPU VM where this user may, else on high ones.
+sandboxes never conflict; hosts listen on the ports of a real TPU VM if this user may, else on high ones.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Network:
 
 
 def claim(last: str = "") -> Network:
-    """The network of last time if nobody else took it, else the first that is free."""
+    """Claim the previous network if it is still free, else the first free one."""
     prefixes = [f"127.{number}" for number in _NETWORKS]
     for prefix in dict.fromkeys([*filter(None, [last]), *prefixes]):
         claim_socket = _bound(f"{prefix}.255.254", _CLAIM_PORT)
@@ -52,7 +52,7 @@ def _bound(address: str, port: int) -> socket.socket | None:
 
 
 def _usable(address: str, ports: tuple[int, int]) -> int:
-    """The real port, unless this user may not listen on it or a server of this machine does so on all addresses."""
+    """Return the real port, unless this user may not listen on it or another server does so on all addresses."""
     probe = _bound(address, ports[0])
     if probe is None:
         return ports[1]

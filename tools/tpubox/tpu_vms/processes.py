@@ -1,4 +1,4 @@
-"""The tree of processes below one, on Linux: list, freeze, wake and kill it as one."""
+"""The process tree below a process, on Linux: list, freeze, wake and kill it as one."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _ROUNDS = 500
 
 
 def adopt_orphans() -> None:
-    """Descendants whose parent is gone become children of this process, whatever session they are in."""
+    """Make orphaned descendants children of this process, regardless of their session."""
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def descendants(pid: int) -> list[int]:
-    """Living processes below this one, itself left out, parents first."""
+    """Return the living processes below this one, without itself, parents first."""
     pids: list[int] = []
     todo = [pid]
     while todo:
@@ -35,15 +35,17 @@ def descendants(pid: int) -> list[int]:
 
 def _children(pid: int) -> list[int]:
     pids: list[int] = []
-    for file in Path(f"/proc/{pid}/task").glob("*/children"):  # each thread has its own
+    for file in Path(f"/proc/{pid}/task").glob("*/children"):  # each thread has its own children
         with suppress(OSError):
             pids += map(int, file.read_text(encoding="ascii").split())
     return pids
 
 
 def started(pid: int) -> str:
-    """When a process began, in the kernel's words, which tells it from a later one of the same number; "" for one that
-    is gone or only waits to be asked how it ended."""
+    """Return the start time of a process, which distinguishes it from a later one with the same number.
+
+    The text is the kernel's; it is empty for a process that has ended, even if its exit status was not collected.
+    """
     try:
         words = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
     except OSError:
@@ -58,7 +60,7 @@ def send(pids: Iterable[int], number: signal.Signals) -> None:
 
 
 def freeze(pid: int) -> None:
-    """Stops a process and all below it, parents first so that nothing new begins."""
+    """Stop a process and all below it, parents first so that no new ones begin."""
     stopped: set[int] = set()
     while new := [one for one in (pid, *descendants(pid)) if one not in stopped]:
         send(new, signal.SIGSTOP)
@@ -70,7 +72,7 @@ def wake(pid: int) -> None:
 
 
 def kill_below(pid: int) -> None:
-    """Kills all descendants, those too that begin meanwhile."""
+    """Kill all descendants, including those that begin meanwhile."""
     for _ in range(_ROUNDS):
         left = descendants(pid)
         if not left:
@@ -80,14 +82,14 @@ def kill_below(pid: int) -> None:
 
 
 def kill_tree(pid: int) -> None:
-    """Kills a process and all below it. It is stopped first, so that it starts nothing more and adopts to the end."""
+    """Kill a process and all below it. Stop it first, so that it starts nothing more but still adopts orphans."""
     send([pid], signal.SIGSTOP)
     kill_below(pid)
     send([pid], signal.SIGKILL)
 
 
 class Children:
-    """The processes that this one started itself, among those that it only adopted."""
+    """The processes that this one started itself, as opposed to adopted ones."""
 
     def __init__(self) -> None:
         self._own: set[int] = set()
@@ -95,7 +97,7 @@ class Children:
         self._waiting: set[asyncio.Task[None]] = set()
 
     async def start(self, argv: Sequence[str], env: Mapping[str, str], **streams: Any) -> asyncio.subprocess.Process:
-        """In its home and a session of its own. It outlives whoever asked for it."""
+        """Start a process in its home and its own session. It outlives its requester."""
         self._starting += 1
         try:
             child = await asyncio.create_subprocess_exec(
@@ -104,7 +106,7 @@ class Children:
             self._own.add(child.pid)
         finally:
             self._starting -= 1
-        # Held until it ends: asyncio kills a process that nobody refers to.
+        # Keep a reference until it ends: asyncio kills a process without one.
         waiting = asyncio.ensure_future(self._wait(child))
         self._waiting.add(waiting)
         waiting.add_done_callback(self._waiting.discard)
@@ -115,7 +117,7 @@ class Children:
         self._own.discard(child.pid)
 
     def reap(self) -> None:
-        """Takes note of adopted processes that ended. While one is being started nobody knows which is which."""
+        """Reap adopted processes that ended. While a process is being started, own and adopted ones look the same."""
         for pid in _children(os.getpid()) if not self._starting else ():
             if pid not in self._own and not started(pid):
                 with suppress(ChildProcessError):

@@ -1,4 +1,4 @@
-"""How `ssh`, `scp` and gcloud on this machine reach hosts: a configuration, known hosts, and wrappers for PATH.
+"""Access of `ssh`, `scp` and gcloud on this machine to hosts: a configuration, known hosts, and wrappers for PATH.
 
 gcloud has no option for a port and finds `ssh` by PATH, so a port other than 22 has to come from a configuration that
 the wrappers name. https://man.openbsd.org/ssh_config
@@ -36,7 +36,7 @@ class SshConfig:
                 wrapper.chmod(0o700)
 
     def write(self, network: Network | None, nodes: Iterable[Doc], guest: Callable[[str], Doc | None]) -> None:
-        """Names of all hosts (NODE-w-NUMBER), their port, and their keys."""
+        """Write the names of all hosts (NODE-w-NUMBER), their port, and their keys."""
         if network is None:
             return
         blocks, known = [], []

@@ -1,7 +1,7 @@
-"""The SSH server of a host: lets in who has a key, and runs what they ask for as sshd does.
+"""The SSH server of a host: authenticates by key, and runs commands as sshd does.
 
-A command runs in a session of its own with bash. It outlives the connection unless it has a terminal, which hangs up.
-The answer to a command waits until nobody holds its output open any more.
+A command runs in its own session with bash. It outlives the connection unless it has a terminal, which hangs up. The
+response to a command waits until no process holds its output open.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from tpubox.tpu_vms.logins import ROOT
 from tpubox.tpu_vms.processes import Children
 
 Environment = Callable[[str], Mapping[str, str]]
-_ACCEPTED = ("LANG", "LC_")  # what sshd takes over from a client: AcceptEnv of Debian and Ubuntu
+_ACCEPTED = ("LANG", "LC_")  # variables that sshd accepts from a client: AcceptEnv of Debian and Ubuntu
 _CHUNK = 1 << 16
 
 
 class SshServer:
-    """`keys` gives the public keys of a user, asked at every login; `environment` what a session of theirs finds."""
+    """A server that queries `keys` for a user's public keys at every login, and `environment` for session variables."""
 
     def __init__(
         self, host_key: Path, keys: Callable[[str], list[str]], environment: Environment, children: Children
@@ -65,7 +65,7 @@ class SshServer:
         self._acceptors.clear()
 
     def cut(self) -> None:
-        """Drops every connection without a word."""
+        """Abort every connection without notice."""
         for connection in list(self._connections):
             connection.abort()
 
@@ -88,7 +88,7 @@ class SshServer:
         try:
             code = await run(process, argv, env)
         except (OSError, asyncssh.Error):
-            return  # the connection is gone
+            return  # the connection is lost
         if code is None or process.is_closing():
             return
         if code < 0:
@@ -116,7 +116,7 @@ class SshServer:
         _resize(ours, process.term_size)
         env = {**env, "TERM": str(process.term_type)}
         try:
-            # setsid first: a session takes the first terminal that it opens for its own.
+            # setsid first: a session takes the first terminal that it opens as its own.
             argv = ["/bin/bash", "-c", 'exec "$@" <>"$0" >&0 2>&1', os.ttyname(theirs), *argv]
             child = await self._children.start(argv, env, stdin=theirs, stdout=theirs, stderr=theirs)
         finally:
@@ -146,7 +146,7 @@ class _Login(asyncssh.SSHServer):
         return True
 
     def public_key_auth_supported(self) -> bool:
-        return True  # also for those who have none: they are asked, and refused
+        return True  # also for users without keys: they are asked, and refused
 
     def connection_requested(self, dest_host: str, dest_port: int, orig_host: str, orig_port: int) -> bool:
         return True  # `ssh -L` to a TensorBoard there
@@ -165,7 +165,7 @@ class _Files(asyncssh.SFTPServer):
         return os.path.join(self._home, path)  # noqa: PTH118 (bytes)
 
     def exit(self) -> None:
-        # Without a status OpenSSH's scp copies everything and says that it failed.
+        # Without a status OpenSSH's scp copies everything and reports a failure.
         self.channel.exit(0)
 
 
@@ -175,7 +175,7 @@ async def _until_closed(
     outputs: asyncio.Future[Any],
     feeding: asyncio.Future[None],
 ) -> int | None:
-    """The exit code, when all output is through; None when the connection went first."""
+    """Return the exit code once all output is sent; None if the connection closed first."""
     closed = asyncio.ensure_future(process.wait_closed())
     try:
         await asyncio.wait((outputs, closed), return_when=asyncio.FIRST_COMPLETED)
@@ -190,7 +190,7 @@ async def _until_closed(
 
 
 async def _drain(handle: int, writer: asyncssh.SSHWriter[bytes]) -> None:
-    """Copies what a program prints, until nobody holds the other end."""
+    """Copy the output of a program until no process holds the other end."""
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader()
     transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), open(handle, "rb", 0))  # noqa: SIM115
@@ -205,12 +205,12 @@ async def _drain(handle: int, writer: asyncssh.SSHWriter[bytes]) -> None:
 async def _read(reader: asyncio.StreamReader) -> bytes:
     try:
         return await reader.read(_CHUNK)
-    except OSError:  # how a terminal says that the last program on it is gone
+    except OSError:  # how a terminal signals that its last program has ended
         return b""
 
 
 async def _feed(process: asyncssh.SSHServerProcess[bytes], handle: int, pid: int, *, terminal: bool = False) -> None:
-    """Hands on what the client types and sends: input, signals, the size of its window."""
+    """Forward the client's input, signals, and window size."""
     loop = asyncio.get_running_loop()
     transport, protocol = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, open(handle, "wb", 0))  # noqa: SIM115
     writer = asyncio.StreamWriter(transport, protocol, None, loop)

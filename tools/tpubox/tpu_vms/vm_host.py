@@ -1,8 +1,8 @@
-"""One host: its SSH server, its metadata server, and above all processes that run on it.
+"""One host: its SSH server, its metadata server, and the root of all processes that run on it.
 
-What it is comes through its control socket, as one JSON object a line: `machine` (all of it, again at each change),
+Its control socket carries one JSON object per line: `machine` (the whole description, again after each change),
 `shutdown`, `unreachable`. It answers `ready` once, `done` to each of those, and `guest` when a program writes a guest
-attribute. When the socket closes, whoever owns the hosts is gone, and so is this one with all that runs on it.
+attribute. When the socket closes, the owner of the hosts has ended, and the host ends with all that runs on it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tpukit.places.local import processes as pods
 
 Doc = dict[str, Any]
 HOST_KEY = "ssh_host_ed25519_key"
-SERIAL_PORT = "serial-port"  # the file with what start-up scripts print
+SERIAL_PORT = "serial-port"  # file with the output of start-up scripts
 _REAP_SECONDS = 0.5
 
 
@@ -70,7 +70,7 @@ class Worker:
                     self._say({"did": message["number"]})
                     if message["on"]:
                         await self._writer.drain()
-                        # Connections that are open hear nothing either; programs go on.
+                        # Open connections receive nothing either; programs continue.
                         os.kill(os.getpid(), signal.SIGSTOP)
                     continue
                 case "shutdown":
@@ -94,7 +94,7 @@ class Worker:
         await self._listen()
         kind, text = public.split()[:2]
         self._guest[f"hostkeys/{kind}"] = text
-        # gcloud asks for it where it tunnels; under which namespace it is at Google is a guess.
+        # gcloud needs it for tunnels; Google's namespace for it is a guess.
         self._guest["guestInventory/hostname"] = self._machine["name"]
         self._say({"ready": {"pid": os.getpid(), "guest": self._guest}})
         if script := self._machine["metadata"]["instance"]["attributes"].get("startup-script"):
@@ -105,8 +105,10 @@ class Worker:
         await self._metadata.listen(_bound(*self._machine["metadata_address"]))
 
     async def _start_up(self, script: str) -> None:
-        """As root, from a file, at every boot; what it prints goes to the serial port.
-        https://cloud.google.com/compute/docs/instances/startup-scripts/linux"""
+        """Run the script as root, from a file, at every boot; its output goes to the serial port.
+
+        https://cloud.google.com/compute/docs/instances/startup-scripts/linux
+        """
         file = self._folder / "startup-script"
         file.write_text(script, encoding="utf-8")
         file.chmod(0o700)
@@ -124,7 +126,7 @@ class Worker:
             output.write(f"startup-script exit status {code}\n".encode())
 
     async def _unreachable(self, on: bool) -> None:
-        """Nobody gets an answer any more: to a connection that waits in a full queue the kernel says nothing."""
+        """Stop or resume responding: the kernel does not respond to connections that wait in a full queue."""
         if not on:
             for held in self._holding:
                 held.close()
@@ -140,7 +142,7 @@ class Worker:
             self._holding += [full, waiting]
 
     async def _shut_down(self, grace: float) -> None:
-        """As at a soft power-off: programs are told, have so long, and are gone; then the network is."""
+        """Shut down like a soft power-off: stop programs with a grace period, then the network."""
         due = time.monotonic() + grace
         if grace:
             processes.send(processes.descendants(os.getpid()), signal.SIGTERM)
@@ -208,7 +210,7 @@ class Worker:
 
 
 def _host_key(file: Path) -> str:
-    """The public half; the key is made at the first boot and stays with the disk."""
+    """Return the public half of the key, which is made at the first boot and stays with the disk."""
     import asyncssh
 
     if not file.exists():

@@ -1,4 +1,4 @@
-"""The parent of all hosts: has everything loaded, and forks one for each message with a control socket.
+"""The parent of all hosts: it has everything loaded, and forks one host for each message with a control socket.
 
 A host forked from it shares its memory and is up in milliseconds. It is started when the first host is needed and ends
 when its own socket is closed. Run as `python -m tpubox.tpu_vms.zygote` with that socket as standard input.
@@ -21,7 +21,7 @@ from tpukit.core.errors import Transient
 
 
 class Zygote:
-    """The side of whoever wants hosts."""
+    """The client side, which requests hosts."""
 
     def __init__(self) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -36,8 +36,7 @@ class Zygote:
         self._socket = ours
 
     def fork(self, folder: Path, *, own_view: bool) -> tuple[int, socket.socket]:
-        """A new host with this folder, and files of its own if it may: its process id, and the socket through which it
-        is told what it is."""
+        """Fork a host with this folder, and its own file view if possible; return its process id and control socket."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         with theirs:
             words = json.dumps([str(folder), own_view]).encode()
@@ -56,7 +55,7 @@ def main() -> None:
     from tpubox.tpu_vms import vm_host
 
     processes.adopt_orphans()
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks how a host ended
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # exit codes of hosts are not needed
     orders = socket.socket(fileno=0)
     while True:
         message, descriptors, _, _ = socket.recv_fds(orders, 4096, 1)

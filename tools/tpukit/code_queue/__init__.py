@@ -1,8 +1,8 @@
-"""Code in, result out: a queue of programs for applications, the kernel's use on a collection of its own.
+"""Run Python programs sent by applications and return their results: the kernel's use on a collection of its own.
 
-The document is one that a plain Firestore client can write and read; the same interface stands on SQLite. Code of a job
-runs to its end once as recorded: a worker holds a lease while it runs it, whoever lost the lease cannot write, and what
-a dead worker left is taken up again. Faults of the infrastructure are tried again, errors of the code never.
+Any Firestore client can write and read the document; the same interface exists on SQLite. Each job is recorded as
+completed once: a worker holds a lease while it runs the code, a worker that lost the lease cannot write, and the jobs
+of a dead worker are resumed. Infrastructure faults are retried, errors of the code never.
 """
 
 from tpukit.code_queue.client import AsyncClient, Client

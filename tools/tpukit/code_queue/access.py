@@ -1,4 +1,4 @@
-"""Who may use the REST front end: whoever shows its token, or is one of the Google accounts that were named."""
+"""Access to the REST front end: with its token, or as one of the named Google accounts."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from pathlib import Path
 from tpukit.core.errors import Denied, Invalid, Unauthenticated
 
 REMEMBERED_SECONDS = 60.0
-"""Verified tokens of Google are not verified again for so long."""
+"""Seconds for which a verified Google token is not verified again."""
 REMEMBERED = 1000
 SHORTEST_TOKEN = 16
 _HINT = "send the header `Authorization: Bearer TOKEN`"
 
 
 class Access:
-    """Safe from any thread."""
+    """Access checks by token or Google account. Thread-safe."""
 
     def __init__(
         self,
@@ -30,14 +30,17 @@ class Access:
         verify: Callable[[str], str] | None = None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`verify`: the verified address behind an identity token; raises Unauthenticated."""
+        """Initialize; `verify` returns the verified address of an identity token, or raises Unauthenticated."""
         if not token and not (emails and verify):
             raise Invalid("the queue would have no callers: give a token, or accounts with --allow")
         self._token, self._emails, self._verify, self._now = token, frozenset(emails), verify, now
         self._verified: dict[str, tuple[float, str]] = {}
 
     def check(self, header: str) -> str:
-        """Who asks, for the records. Unauthenticated where that is not known, Denied where it is not allowed."""
+        """Return the caller's name for the records.
+
+        Raises Unauthenticated if the caller is unknown, Denied if it is not allowed.
+        """
         scheme, _, shown = header.partition(" ")
         shown = shown.strip()
         if scheme.lower() != "bearer" or not shown:
@@ -64,7 +67,7 @@ class Access:
 
 
 def read_token(path: Path) -> str:
-    """The token in a file that somebody else may have put there, as Kubernetes does with a Secret."""
+    """Read the token from a file that may be provided from outside, such as a Kubernetes Secret."""
     try:
         token = path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
@@ -76,9 +79,9 @@ def read_token(path: Path) -> str:
 
 
 def own_token(path: Path) -> str:
-    """The token of this machine's front end, made when there is none; only its user can read it.
+    """Return the token of this machine's front end, creating it if needed; only its user can read it.
 
-    It is there as a whole or not at all: of two that start at once, neither may read half of the other's.
+    The file appears whole or not at all: of two processes that start at once, neither may read a partial token.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     if not path.exists():

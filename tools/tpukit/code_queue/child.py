@@ -1,6 +1,6 @@
-"""One process for the code of one job: started ahead, given the job when there is one, and told apart how it ended.
+"""One process for the code of one job: started ahead, given the job when there is one, with its outcome classified.
 
-The code is not trusted: what comes back from it is text within limits, never objects.
+The code is not trusted: it returns text within limits, never objects.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from tpukit.code_queue.decide import Outcome
 from tpukit.jobs.reasons import Reason
 
 OUTPUT = 64 * 1024
-"""Bytes of what it prints: half from the beginning, half from the end."""
+"""Bytes of output that are kept: half from the beginning, half from the end."""
 LATE_SECONDS = 10.0
-"""After its time is over and the process that watches it has not ended it."""
+"""Seconds to wait after the timeout if the watching process has not ended the code."""
 _PASSED = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "TZ")
 _PASSED_PREFIXES = ("JAX_", "XLA_", "LIBTPU_", "TPU_", "MEGASCALE_", "PYTHON")
 
@@ -39,7 +39,7 @@ class Limits:
 
 
 class Child:
-    """`run` is called at most once, `stop` at any time from any thread."""
+    """A process for one job. `run` is called at most once, `stop` at any time from any thread."""
 
     def __init__(self, folder: Path, limits: Limits, *, cache: Path | None = None, preload: Sequence[str] = ()) -> None:
         self._folder, self._limits = folder, limits
@@ -75,7 +75,7 @@ class Child:
     def run(self, code: str, timeout: float) -> Outcome:
         line = json.dumps({"code": code, "timeout": timeout}).encode() + b"\n"
         assert self._process.stdin
-        with suppress(OSError):  # it ended before: its report says why
+        with suppress(OSError):  # it ended before: its report gives the reason
             self._process.stdin.write(line)
             self._process.stdin.close()
         try:
@@ -94,7 +94,7 @@ class Child:
         self._kill()
 
     def close(self) -> None:
-        """End what is left and remove its files."""
+        """Kill the process and remove its files."""
         self._kill()
         self._process.wait()
         if self._process.stdin:
@@ -108,7 +108,7 @@ class Child:
         return [str(layer) for layer in layers] if isinstance(layers, list) else []
 
     def _kill(self) -> None:
-        # The one that watches is enough: what is below dies with it.
+        # Killing the watching process is enough: its descendants die with it.
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
 
@@ -134,7 +134,7 @@ class Child:
             return Outcome(Reason.USER_ERROR, error=f"it had {report['killed']}", logs=logs)
         result = self._result()
         if result is None and report["status"] == -signal.SIGABRT and "," in os.environ.get("TPU_WORKER_HOSTNAMES", ""):
-            # How JAX ends where another host is gone.
+            # JAX aborts this way when another host is lost.
             return Outcome(Reason.PEER_LOST, error="the hosts of the slice lost each other", logs=logs)
         if result is None:
             said = f"the program left before its end ({_exit(report['status'])})"
@@ -150,9 +150,9 @@ class Child:
         return Outcome(Reason.DONE, result=logs if text is None else str(text), logs=logs)
 
     def _result(self) -> dict[str, object] | None:
-        """What the code left: it may be anything, of any size, or a link to somewhere else."""
+        """Read the result that the code left: it may be anything, of any size, or a link to another file."""
         path = self._folder / "scratch" / ".result.json"
-        most = self._limits.result * 6 + 100_000  # JSON may write a character with six
+        most = self._limits.result * 6 + 100_000  # JSON may encode a character in six
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
             with os.fdopen(descriptor, "rb") as file:
@@ -167,7 +167,7 @@ class Child:
 
 
 class _Output:
-    """What a process prints: read as it comes, so that it never waits, and no more of it held than is shown."""
+    """Output of a process: read continuously, so that the process never blocks, and kept only as far as it is shown."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
@@ -193,10 +193,10 @@ class _Output:
 
 
 def _environment(scratch: Path, cache: Path | None) -> dict[str, str]:
-    """No credentials, no addresses of proxies or of metadata servers."""
+    """Return an environment without credentials and without addresses of proxies or metadata servers."""
     passed = {name: value for name, value in os.environ.items() if name in _PASSED or name.startswith(_PASSED_PREFIXES)}
     own = {"HOME": str(scratch), "TMPDIR": str(scratch), "PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1"}
-    # The interpreter finds tpukit by where it was found by us: a checkout need not be installed.
+    # Pass our own search path so that the interpreter finds tpukit in a checkout that is not installed.
     own["PYTHONPATH"] = os.pathsep.join(dict.fromkeys([str(Path(__file__).parents[2]), *filter(None, sys.path)]))
     if cache:
         own["JAX_COMPILATION_CACHE_DIR"] = str(cache)
@@ -214,14 +214,14 @@ def _exit(status: object) -> str:
 
 
 def fresh_folder(base: Path) -> Path:
-    """For one child. What dead ones left there is removed by `sweep`."""
+    """Create a folder for one child. `sweep` removes those of dead ones."""
     folder = base / f"{os.getpid()}-{time.monotonic_ns()}"
     folder.mkdir(parents=True, mode=0o700)
     return folder
 
 
 def sweep(base: Path) -> None:
-    """Remove folders of processes that are gone."""
+    """Remove folders of processes that have ended."""
     for folder in base.glob("*-*"):
         pid = folder.name.partition("-")[0]
         if pid.isdigit() and not Path("/proc", pid).exists():

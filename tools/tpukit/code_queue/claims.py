@@ -1,9 +1,9 @@
-"""Who runs a job: a lease of the store for each, taken before the record says so and checked with every write.
+"""Claims on jobs: a store lease for each, taken before the record changes and checked with every write.
 
-Nothing waits for a lock. A worker claims the first job, so one worker runs jobs first in, first out within a priority.
-A worker that another one was faster than claims others of the front at random: workers that all want the next one would
-mostly lose again. The lease's token fences: a worker that was away for longer than
-its lease cannot write, because the supervisor takes the lease over before it gives the job to another one.
+Nothing waits for a lock. A worker claims the first job, so a single worker runs jobs first in, first out within a
+priority. A worker that loses this race claims others near the front at random: workers that all want the next one would
+mostly lose again. The lease's token fences: a worker that was silent for longer than its lease cannot write, because
+the supervisor takes the lease over before it gives the job to another worker.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tpukit.core.errors import Conflict, Invalid, NotFound
 from tpukit.kernel.store import Entry, Event, Holder, Lease, Store
 
 SECONDS = 45.0
-"""Of a lease: how long a worker on another machine may be silent. One of this machine that is dead loses it at once."""
+"""Duration of a lease: how long a remote worker may be silent. A dead worker on this machine loses it at once."""
 FRONT = 20
 
 
@@ -40,14 +40,14 @@ def lease_name(key: str) -> str:
 def take(
     store: Store, holder: Holder, dice: random.Random, accept: Callable[[QueuedJob], bool] = lambda job: True
 ) -> Claim | None:
-    """Claim a job from the front of the queue; None while there is nothing to do. `holder` claims one at a time."""
+    """Claim a job from the front of the queue; None if there is nothing to do. `holder` claims one at a time."""
     now = store.now()
     for page in _pages(store):
         ready = [entry for entry in page if decide.claimable(entry.value, now) and accept(entry.value)]
         for entry in (*ready[:1], *_shuffled(ready[1:], dice)):
             try:
                 claimed = take_one(store, holder, entry)
-            except Invalid as error:  # the document does not fit: it ends, and those behind it go on
+            except Invalid as error:  # the document is invalid: end this job and continue with those behind it
                 end_unfit(store, entry, entry.value, str(error))
                 continue
             if claimed:
@@ -56,8 +56,10 @@ def take(
 
 
 def take_one(store: Store, holder: Holder, entry: Entry[QueuedJob]) -> Claim | None:
-    """This one, unless somebody else has it or was faster. Where the answer is lost it may be claimed all the same:
-    then it is taken up again like that of a dead worker."""
+    """Claim this job, unless another worker has it or was faster.
+
+    If the response is lost, the job may be claimed nevertheless: it is then resumed like that of a dead worker.
+    """
     now = store.now()
     running = decide.claim(entry.value, holder.name, now)
     note = Event(now, f"runs on {holder.name}")
@@ -66,7 +68,7 @@ def take_one(store: Store, holder: Holder, entry: Entry[QueuedJob]) -> Claim | N
 
 
 def finish(store: Store, claim: Claim, outcome: Outcome) -> QueuedJob | None:
-    """Write how it ended; None where it is not ours any more."""
+    """Write the outcome; return None if this worker no longer holds the job."""
     return _write(store, claim, lambda job, now: decide.finish(claim.key, job, outcome, now))
 
 
@@ -75,7 +77,7 @@ def give_back(store: Store, claim: Claim) -> QueuedJob | None:
 
 
 def revoke(store: Store, holder: Holder, key: str) -> bool:
-    """Make sure that nobody holds it: whoever did cannot write any more. False while a live worker has it."""
+    """Take the lease so that a former holder can no longer write. Return False while a live worker has it."""
     lease = store.acquire(lease_name(key), holder, SECONDS)
     if lease is None:
         return False
@@ -86,7 +88,7 @@ def revoke(store: Store, holder: Holder, key: str) -> bool:
 def end_unfit(
     store: Store, entry: Entry[QueuedJob], job: QueuedJob, why: str, *, claim: Claim | None = None
 ) -> QueuedJob | None:
-    """End a job whose document cannot be written as it is. None where another process was faster."""
+    """End a job whose document cannot be written unchanged. Return None if another process was faster."""
     now = store.now()
     smaller, ended = decide.unfit(entry, job, why, now)
     lease, note = claim.lease if claim else None, Event(now, f"failed: {ended.error}"[:500])
@@ -109,7 +111,7 @@ def _write(store: Store, claim: Claim, following: Callable[[QueuedJob, float], Q
             fresh = _still_ours(store, claim)
             if fresh is None:
                 return None
-            entry = fresh  # somebody asked for something meanwhile
+            entry = fresh  # the application changed the document meanwhile
         else:
             return job
 
@@ -135,7 +137,7 @@ def _pages(store: Store) -> Iterator[list[Entry[QueuedJob]]]:
 
 
 def _shuffled(entries: Iterable[Entry[QueuedJob]], dice: random.Random) -> list[Entry[QueuedJob]]:
-    """At random among those of one priority."""
+    """Shuffle the entries within each priority."""
     return sorted(entries, key=lambda entry: (-_priority(entry.value), dice.random()))
 
 

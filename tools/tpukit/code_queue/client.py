@@ -1,8 +1,8 @@
-"""For applications: send code, read what became of it.
+"""Client for applications: submit code, and read the result.
 
 from tpukit.code_queue import Client
 
-queue = Client.open()                       # the store that settings name; or open("firestore://my-project")
+queue = Client.open()                       # the store in the settings; or open("firestore://my-project")
 job_id = queue.submit("result = 6 * 7", timeout=60)
 print(queue.wait(job_id).result)
 """
@@ -25,20 +25,20 @@ from tpukit.core.errors import Conflict, Invalid, NotFound, NotYet, Transient
 from tpukit.kernel.store import Entry, Event, Store, change
 
 POLL_SECONDS = 10.0
-"""A watch is a hint: so often it is read without one."""
+"""Seconds between reads without a watch event: a watch is only a hint."""
 PAUSES = (0.2, 0.5, 1.0, 2.0, 5.0)
-"""Seconds between tries to send a job while the store is away."""
+"""Seconds between attempts to submit a job while the store is unavailable."""
 
 
 class Client:
-    """Safe from any thread."""
+    """A client of the queue. Thread-safe."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     @classmethod
     def open(cls, store: str | None = None) -> Client:
-        """`store`: sqlite, or firestore://PROJECT[/DATABASE]; what the settings say unless told."""
+        """Open a store: sqlite or firestore://PROJECT[/DATABASE] (default: the store in the settings)."""
         from tpukit.core import paths
         from tpukit.jobs.spec import settings
         from tpukit.kernel.store.home import open_store
@@ -59,7 +59,7 @@ class Client:
         metadata: Mapping[str, Any] | None = None,
         max_faults: int = ATTEMPTS,
     ) -> str:
-        """The id of the job. With `unique` there is one job of that key: sent again, it is the one that is there."""
+        """Submit a job and return its id. With `unique`, return the existing job of that key if there is one."""
         job = QueuedJob(
             challenge_number=challenge_number,
             code=code,
@@ -73,11 +73,11 @@ class Client:
         key = f"unique-{hashlib.sha256(unique.encode()).hexdigest()[:20]}" if unique else secrets.token_hex(10)
         for pause in (*PAUSES, None):
             try:
-                now = self._store.now()  # may ask the store, too
+                now = self._store.now()  # may query the store, too
                 job = replace(job, created_at=now, updated_at=now)
                 self._store.create(TPU_JOBS, key, job, events=[Event(now, "submitted")])
             except Conflict:
-                # One of that key is there; or, where the key is a random one, it is ours and the answer was lost.
+                # A job of that key exists; a random key is ours, and the response was lost.
                 return key
             except Transient:
                 if pause is None:
@@ -88,7 +88,7 @@ class Client:
         return key
 
     def ping(self) -> None:
-        """Transient while the store is away."""
+        """Raise Transient while the store is unavailable."""
         self._store.lease("queue/ping")
 
     def get(self, job_id: str) -> QueuedJob:
@@ -98,7 +98,7 @@ class Client:
             raise NotFound(f"there is no queued job {job_id}", hint="see `tpu queue list`") from error
 
     def list(self, *, states: Sequence[str] = (), limit: int = 20) -> Sequence[Entry[QueuedJob]]:
-        """The newest first."""
+        """List jobs, newest first."""
         entries: list[Entry[QueuedJob]] = []
         page = self._store.list(TPU_JOBS, states=states)
         entries += page.entries
@@ -108,7 +108,7 @@ class Client:
         return self._store.events(TPU_JOBS, job_id)
 
     def cancel(self, job_id: str) -> QueuedJob:
-        """One that waits is cancelled when this returns; one that runs as soon as its worker hears of it."""
+        """Cancel a job: a pending one immediately, a running one as soon as its worker reads the request."""
         self.get(job_id)
         now = self._store.now()
         return change(self._store, TPU_JOBS, job_id, lambda job: decide.cancel(job, now), note="cancel", at=now).value
@@ -125,7 +125,7 @@ class Client:
         return change(self._store, TPU_JOBS, job_id, again, note="sent again", at=now).value
 
     def purge(self, *, older_than: float) -> Sequence[str]:
-        """Remove jobs that ended so many seconds ago; their ids."""
+        """Remove jobs that ended at least `older_than` seconds ago, and return their ids."""
         now, removed = self._store.now(), []
         for entry in self._store.list(TPU_JOBS, states=ENDED).entries:
             if now - entry.value.completed_at >= older_than:
@@ -134,10 +134,10 @@ class Client:
         return removed
 
     def wait(self, job_id: str, seconds: float | None = None, *, unless: str = "") -> QueuedJob:
-        """Return the job when it has ended; with `unless`, as soon as its status is another one.
+        """Return the job when it has ended; with `unless`, as soon as its status differs from that.
 
         Raises:
-            NotYet: That took longer than `seconds`.
+            NotYet: It took longer than `seconds`.
         """
         changed = threading.Event()
         due = None if seconds is None else time.monotonic() + seconds
@@ -148,7 +148,7 @@ class Client:
                 try:
                     job = self.get(job_id)
                 except Transient as error:
-                    state = error.message  # a store that is away is waited for, too
+                    state = error.message  # keep waiting for a store that is unavailable
                 else:
                     if job.status in ENDED or (unless and job.status != unless):
                         return job
@@ -162,7 +162,7 @@ class Client:
 
 
 class AsyncClient:
-    """The same for programs with an event loop: each call waits in a thread."""
+    """The same client for programs with an event loop: each call waits in a thread."""
 
     def __init__(self, client: Client) -> None:
         self._client = client

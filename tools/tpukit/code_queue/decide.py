@@ -1,8 +1,8 @@
-"""What follows for a queued job: its record in, the record after that out. Pure.
+"""Decisions about a queued job: a pure function from its record to the next record.
 
-pending -> scheduled -> running -> completed | failed | cancelled. Only a fault of the infrastructure leads back to
-pending, later each time, and after too many of them to the dead letters. Whoever writes what is decided here for a
-running job holds its lease, or has seen that nobody does.
+pending -> scheduled -> running -> completed | failed | cancelled. Only an infrastructure fault leads back to pending,
+after a longer wait each time, and after too many of them to the dead letters. The writer of a decision about a running
+job holds its lease, or has seen that no worker does.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tpukit.kernel.store import Entry
 FIRST_WAIT, LONGEST_WAIT = 2.0, 300.0
 LONGEST_TIMEOUT = 24 * 3600
 CODE_LIMIT = 900_000
-"""Bytes: a document of Firestore holds a mebibyte, and the rest of the job needs some of it."""
+"""Bytes of code: a Firestore document holds a mebibyte, and the other fields need some of it."""
 
 
 class Act(StrEnum):
@@ -46,7 +46,7 @@ class Act(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How an attempt ended."""
+    """The outcome of an attempt."""
 
     reason: Reason
     result: str | None = None
@@ -57,13 +57,13 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What is known of a job besides its record."""
+    """Observations about a job besides its record."""
 
     leased: bool  # a live worker holds it
-    started: bool | None = None  # the place has something of it; None: workers fetch their jobs themselves
-    failure: Reason | None = None  # why the place gave it up
+    started: bool | None = None  # the place has a worker for it; None: workers fetch their jobs themselves
+    failure: Reason | None = None  # why the place gave up the job
     detail: str = ""
-    missing: str = ""  # slice that the job needs and no worker is
+    missing: str = ""  # slice that the job needs and no worker offers
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class Step:
 
 
 def problems(job: QueuedJob) -> str:
-    """Why it can never run as it is; empty: it can."""
+    """Return why the job can never run; empty if it can."""
     if not isinstance(job.code, str) or not job.code.strip():
         return "code: missing; write a Python program as text"
     if len(job.code.encode("utf-8", "replace")) > CODE_LIMIT:
@@ -96,8 +96,11 @@ def problems(job: QueuedJob) -> str:
 
 
 def unfit(entry: Entry[QueuedJob], job: QueuedJob, why: str, now: float) -> tuple[Entry[QueuedJob], QueuedJob]:
-    """Return what to store in place of `job`, which no home takes as it is: failed, with a sentence and without what
-    is too large or of a type that cannot be stored. `entry` is what was read, likewise."""
+    """Return a replacement for `job`, which the store refuses: failed, with an error message.
+
+    Values that are too large or of a type that cannot be stored are removed. `entry`, the job as read, is treated
+    alike.
+    """
     now = _later(job, now)
     said = str(job.error) if job.status == FAILED and job.error else f"its document cannot be stored: {why}"
     if job.status not in ENDED:
@@ -113,7 +116,7 @@ def claimable(job: QueuedJob, now: float, status: str = PENDING) -> bool:
 
 
 def claim(job: QueuedJob, worker: str, now: float) -> QueuedJob:
-    """It runs from now on, by a worker that holds its lease."""
+    """Mark the job as running, by a worker that holds its lease."""
     assert job.status in (PENDING, SCHEDULED)
     now = _later(job, now)
     return replace(
@@ -132,7 +135,7 @@ def claim(job: QueuedJob, worker: str, now: float) -> QueuedJob:
 
 
 def finish(key: str, job: QueuedJob, outcome: Outcome, now: float) -> QueuedJob:
-    """After an attempt. A result counts even where somebody asked to cancel meanwhile."""
+    """Return the record after an attempt. A result counts even if cancellation was requested meanwhile."""
     now = _later(job, now)
     if outcome.reason is not Reason.DONE and job.cancel:
         return _end(job, CANCELLED, Reason.CANCELLED, message(Reason.CANCELLED), now, outcome.logs)
@@ -146,7 +149,7 @@ def finish(key: str, job: QueuedJob, outcome: Outcome, now: float) -> QueuedJob:
 
 
 def give_back(job: QueuedJob, now: float) -> QueuedJob:
-    """By a worker that was told to leave: nothing went wrong, and another one may begin at once."""
+    """Return the job of a worker that was told to leave: no fault is counted, and another worker may start at once."""
     now = _later(job, now)
     if job.cancel:
         return _end(job, CANCELLED, Reason.CANCELLED, message(Reason.CANCELLED), now)
@@ -154,7 +157,7 @@ def give_back(job: QueuedJob, now: float) -> QueuedJob:
 
 
 def cancel(job: QueuedJob, now: float) -> QueuedJob:
-    """At once where nobody has it; else who has it ends it."""
+    """Cancel a job without a worker at once; otherwise request it from the worker."""
     now = _later(job, now)
     if job.status in ENDED:
         return job
@@ -164,7 +167,7 @@ def cancel(job: QueuedJob, now: float) -> QueuedJob:
 
 
 def retry(job: QueuedJob, now: float) -> QueuedJob:
-    """From the beginning, because a person asked: budgets begin anew."""
+    """Restart the job on a user's request, with fresh budgets."""
     now = _later(job, now)
     fields = {"status": PENDING, "updated_at": now, "faults": 0, "not_before": 0.0, "cancel": False}
     cleared = {"dead_letter": False, "error": None, "result": None, "result_uri": "", "reason": "", "logs": ""}
@@ -173,9 +176,9 @@ def retry(job: QueuedJob, now: float) -> QueuedJob:
 
 
 def decide(key: str, job: QueuedJob, seen: Seen, now: float) -> Step:
-    """Of a job that has not ended, by the one who supervises the queue."""
+    """Decide the next step of a job that has not ended, for the supervisor of the queue."""
     assert job.status in ACTIVE
-    if seen.leased:  # a worker has it, and writes what becomes of it
+    if seen.leased:  # its worker writes the outcome
         return Step(job)
     if job.status == PENDING:
         return _pending(job, seen, now)
@@ -210,7 +213,7 @@ def _pending(job: QueuedJob, seen: Seen, now: float) -> Step:
 
 def _scheduled(key: str, job: QueuedJob, seen: Seen, now: float) -> Step:
     later = _later(job, now)
-    if seen.started is None:  # whoever was to start it is gone: workers fetch their jobs themselves now
+    if seen.started is None:  # its starter no longer exists: workers fetch their jobs themselves now
         return Step(replace(job, status=PENDING, updated_at=later), note="waits for a worker")
     if job.cancel:
         if seen.started:
@@ -233,8 +236,10 @@ def _again(key: str, job: QueuedJob, outcome: Outcome, now: float) -> QueuedJob:
 
 
 def wait(key: str, faults: int) -> float:
-    """Seconds before the next try: doubled each time, between a half and all of it, so that what failed together does
-    not come back together."""
+    """Return the seconds before the next try.
+
+    The wait doubles each time; a random factor between a half and one spreads jobs that failed together.
+    """
     longest = min(LONGEST_WAIT, FIRST_WAIT * 2.0 ** min(faults - 1, 20))
     return longest * (0.5 + zlib.crc32(f"{key}/{faults}".encode()) / 2**33)
 
@@ -256,12 +261,12 @@ def _end(
 
 
 def _due(job: QueuedJob, now: float) -> bool:
-    """Whether it may be tried. A time further away than the longest wait was stamped by a clock that was ahead."""
+    """Return whether the job may be tried. A time beyond the longest wait was written by a clock that was ahead."""
     return not now < job.not_before <= now + LONGEST_WAIT
 
 
 def _later(job: QueuedJob, now: float) -> float:
-    """Times of a job never go back, whatever clocks of machines say."""
+    """Return a time that is not before earlier times of the job, regardless of differences between clocks."""
     return max(now, job.updated_at, job.created_at)
 
 

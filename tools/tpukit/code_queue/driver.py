@@ -1,7 +1,7 @@
-"""The supervisor of the queue: the kernel over its jobs. One leads, others wait.
+"""The supervisor of the queue: the kernel over its jobs. One process leads, others stand by.
 
-It accepts what plain clients wrote, gives jobs of dead workers to others, and ends what cannot run. Where a place
-starts a worker for each job, it has that done too.
+It accepts jobs that plain clients wrote, reassigns jobs of dead workers, and ends jobs that cannot run. If a place
+starts a worker for each job, it requests that too.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ class Starter(Protocol):
     """A place that starts a worker for each job."""
 
     def observe(self, entries: Sequence[Entry[QueuedJob]]) -> Mapping[str, tuple[bool, Reason | None, str]]:
-        """By key: whether it has something of it, why it gave it up, and what it said."""
+        """Return by key: whether the place has a worker for it, why the place gave up, and its message."""
 
     def start(self, key: str, job: QueuedJob) -> None:
-        """Twice = once."""
+        """Start a worker. Idempotent."""
 
     def stop(self, key: str, job: QueuedJob) -> None: ...
 
@@ -71,7 +71,7 @@ class QueueUse:
         return seen
 
     def decide(self, job: QueuedJob, seen: Observed | None, now: float) -> Decision[QueuedJob]:
-        # What was seen was seen of another attempt: the next round sees this one.
+        # The observation belongs to another attempt: the next round observes this one.
         if seen is None or _turn(job) != _turn(seen.job):
             return Decision(job)
         step: Step = decide(seen.key, job, seen.seen, now)
@@ -99,7 +99,7 @@ class QueueUse:
 
 
 def _missing(job: QueuedJob, workers_are: Collection[str]) -> str:
-    """Return the slice that the job needs and no worker is; empty where it can run."""
+    """Return the slice that the job needs and no worker offers; empty if it can run."""
     if slices.fits(job, "") or any(slices.fits(job, tpu) for tpu in workers_are):
         return ""
     return slices.requested(job).partition(":")[0]
@@ -110,7 +110,7 @@ def _turn(job: QueuedJob) -> tuple[object, ...]:
 
 
 class Observed:
-    """What was seen, and of which record."""
+    """An observation, with the record it belongs to."""
 
     __slots__ = ("job", "key", "seen")
 
@@ -119,7 +119,7 @@ class Observed:
 
 
 class QueueRecords:
-    """The queue's documents for the kernel. One that cannot be written as decided ends with a sentence."""
+    """The queue's documents for the kernel. A document that cannot be written as decided ends with an error message."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -143,11 +143,11 @@ class QueueRecords:
             return cast("Entry[T]", written)
 
     def end_strangers(self) -> None:
-        """End documents whose status is none that a job has: no list of active jobs would ever name them."""
+        """End documents with an unknown status: no list of active jobs would ever include them."""
         for entry in self._store.strangers(TPU_JOBS).entries:
             known = ", ".join((*ACTIVE, *ENDED))
             job = replace(entry.value, status=PENDING)
-            with suppress(Conflict):  # its application wrote it again meanwhile
+            with suppress(Conflict):  # its application rewrote it meanwhile
                 self._store.put(TPU_JOBS, *_refused(entry, job, f"status: {entry.value.status!r} is none of {known}"))
 
 
@@ -215,7 +215,7 @@ class Driver:
         )
 
     def round(self) -> int:
-        """Take one step for each active job, and return how many are left. Nothing is done while another one leads."""
+        """Take one step for each active job, and return how many are left. Do nothing while another process leads."""
         if self.leader.hold(LEADER) is not None:
             self._records.end_strangers()
         return self.kernel.round()

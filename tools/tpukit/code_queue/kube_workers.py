@@ -1,4 +1,4 @@
-"""Workers as Kubernetes Jobs and JobSets, one for each queued job: made, observed and removed."""
+"""Workers as Kubernetes Jobs and JobSets, one for each queued job: created, observed and deleted."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from tpukit.kernel.store import Entry
 from tpukit.kube import Cluster, Doc
 
 JOB_NAME, JOBSET_NAME = "batch.kubernetes.io/job-name", "jobset.sigs.k8s.io/jobset-name"
-"""Labels of pods: whose they are."""
+"""Labels of pods that name their owner."""
 KINDS = ("Job", "JobSet")
 INSPECT_SECONDS = 30.0
-"""A worker that does not run so long after it was asked for is inspected."""
+"""Seconds after scheduling from which a worker that does not run is inspected."""
 
 
 class ClusterStarter:
@@ -27,7 +27,7 @@ class ClusterStarter:
         self._cluster, self._target, self._patience, self._now = cluster, target, patience, now
 
     def observe(self, entries: Sequence[Entry[QueuedJob]]) -> Mapping[str, tuple[bool, Reason | None, str]]:
-        """One list of each kind for all. What is being removed is not there any more."""
+        """Observe all entries with one list request per kind. Objects that are being deleted count as absent."""
         objects = {one["metadata"]["name"]: one for kind in KINDS for one in self._list(kind)}
         late = [entry for entry in entries if self._is_late(entry.value) and name(entry.key, entry.value) in objects]
         stuck = self._stuck({name(entry.key, entry.value) for entry in late}) if late else {}
@@ -40,7 +40,7 @@ class ClusterStarter:
         try:
             self._cluster.create(manifest(key, job, self._target))
         except Conflict:
-            return  # it was made before, and the answer was lost
+            return  # it was created before, and the response was lost
 
     def stop(self, key: str, job: QueuedJob) -> None:
         for kind in KINDS:
@@ -55,7 +55,7 @@ class ClusterStarter:
         try:
             listed = self._cluster.list(kind, self._target.team, labels=f"{LABEL}=worker")
         except NotFound:
-            if kind == "JobSet":  # it is not installed: there are none
+            if kind == "JobSet":  # JobSet is not installed
                 return []
             raise
         return [one for one in listed if not one["metadata"].get("deletionTimestamp")]
@@ -80,7 +80,7 @@ class ClusterStarter:
     def _workloads(self) -> Sequence[Doc]:
         try:
             return self._cluster.list("Workload", self._target.team)
-        except (Denied, NotFound):  # it may not see them, or there is no Kueue: then it waits
+        except (Denied, NotFound):  # no permission, or no Kueue: then the job waits
             return ()
 
 
@@ -93,6 +93,6 @@ def _seen(one: Doc | None, stuck: tuple[Reason, str] | None) -> tuple[bool, Reas
         said = condition.get("message") or condition.get("reason") or ""
         if condition.get("type") == "Failed":
             return True, Reason.HOST_LOST, f"its pod failed: {said}"
-        if condition.get("type") in ("Complete", "Completed"):  # of a job that its record says is still scheduled
+        if condition.get("type") in ("Complete", "Completed"):  # the record still says scheduled
             return True, Reason.HOST_LOST, "its worker ended without having run it"
     return (True, *stuck) if stuck else (True, None, "")

@@ -1,5 +1,7 @@
-"""What runs a worker for one queued job, in the LocalQueue of a team: a Kubernetes Job, or a JobSet where the slice has
-several hosts. Pure."""
+"""The Kubernetes object that runs a worker for one queued job, in the LocalQueue of a team. Pure.
+
+A Job, or a JobSet if the slice has several hosts.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +19,9 @@ from tpukit.jobs.render.node_labels import CPU_POOL, absent_labels, host_labels,
 
 LABEL = "tpukit.dev/queue"
 KEY = "tpukit.dev/queued-job"
-"""Annotation: the id of the document, which may hold what names of Kubernetes may not."""
+"""Annotation: the id of the document, which may contain characters that Kubernetes names must not."""
 HOSTS = "tpukit.dev/queue-hosts"
-"""Label of pods that talk to each other."""
+"""Label of pods that communicate with each other."""
 TTL_SECONDS = 3600
 USER = 65532
 HOME = "/var/lib/tpukit"
@@ -27,26 +29,26 @@ HOME = "/var/lib/tpukit"
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where workers are started, and as what."""
+    """The configuration of the workers."""
 
     team: str  # its namespace and LocalQueue
     image: str
     store: str  # address, as the setting names it
     results: str  # gs:// address
     tpu: str = ""  # slice of jobs that name none, as v5e-4 or v5e-4:spot; empty: a CPU node
-    network: bool = False  # code may use it; hosts of one slice must
-    emulator: str = ""  # where the store is not Google's
+    network: bool = False  # whether code may use it; required for slices of several hosts
+    emulator: str = ""  # address of a store that is not Google's
     service_account: str = "queue-worker"
     grace: int = 25  # spot nodes give 30 s
 
 
 def name(key: str, job: QueuedJob) -> str:
-    """One for each time that it is scheduled: made twice, it is made once."""
+    """Return a name that is unique for each scheduling of the job, so that creating it twice has no effect."""
     return f"queue-{hashlib.sha256(key.encode()).hexdigest()[:16]}-{job.schedules}"
 
 
 def manifest(key: str, job: QueuedJob, target: Target) -> dict[str, Any]:
-    """A Job, or a JobSet for a slice of several hosts. Invalid where what the job asks for cannot be had."""
+    """Return a Job, or a JobSet for a slice of several hosts. Raises Invalid if the request cannot be met."""
     asked = slices.requested(job)
     machine = _machine(asked or target.tpu)
     if machine.hosts > 1 and not target.network:
@@ -61,7 +63,7 @@ def manifest(key: str, job: QueuedJob, target: Target) -> dict[str, Any]:
         "labels": {**labels, "kueue.x-k8s.io/queue-name": target.team},
         "annotations": {KEY: key},
     }
-    # The queue decides about another try, not the Job.
+    # The queue retries, not the Job.
     spec = {"backoffLimit": 0, "template": _pod(key, target, machine, labels)}
     if machine.hosts == 1:
         spec = {**spec, "ttlSecondsAfterFinished": TTL_SECONDS}
@@ -108,7 +110,7 @@ def _pod(key: str, target: Target, machine: Machine, labels: dict[str, str]) -> 
         "spec": {
             "restartPolicy": "Never",
             "serviceAccountName": target.service_account,
-            # Google's token comes from the metadata server; the API server is not asked.
+            # Google's token comes from the metadata server; the API server is not used.
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
             "terminationGracePeriodSeconds": target.grace + 15,
@@ -151,12 +153,12 @@ def _pod(key: str, target: Target, machine: Machine, labels: dict[str, str]) -> 
 @dataclass(frozen=True, slots=True)
 class Machine:
     hosts: int
-    resources: dict[str, str]  # of each host; no others than queues hand out, or Kueue never admits it
+    resources: dict[str, str]  # of each host; only resources with quota in the queues, or Kueue never admits it
     placement: dict[str, Any]
 
 
 def _machine(asked: str) -> Machine:
-    """What pods request, and where they go."""
+    """Return the resources and the placement of pods."""
     if not asked:
         resources = {"cpu": "1", "memory": "4Gi"}
         return Machine(1, resources, {"nodeSelector": dict([CPU_POOL])})

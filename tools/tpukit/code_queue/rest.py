@@ -1,7 +1,7 @@
 """The REST front end of the queue, for programs in any language: submit, list, show, cancel, retry, result.
 
-Nothing is readable without a token but whether it is alive. It only reads and writes documents: whoever serves the
-queue does the rest, on this machine or elsewhere.
+Without a token only the health endpoints are readable. The front end only reads and writes documents: `tpu queue serve`
+does the rest, on this machine or elsewhere.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ log = logging.getLogger("tpukit.code_queue.rest")
 
 
 def app(client: Client, access: Access, results: str) -> Starlette:
-    """`results`: the folder or gs:// address where workers of this queue write what documents do not hold."""
+    """Return the application. `results` is the folder or gs:// address where workers write large results."""
     from starlette.applications import Starlette
     from starlette.exceptions import HTTPException
     from starlette.responses import PlainTextResponse
@@ -107,7 +107,7 @@ def app(client: Client, access: Access, results: str) -> Starlette:
 
 
 class _Door:
-    """Before anything else: who asks, whatever they ask for."""
+    """Middleware that authenticates the caller before any request is handled."""
 
     def __init__(self, app: Any, access: Access) -> None:
         self._app, self._access = app, access
@@ -115,7 +115,7 @@ class _Door:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         from starlette.requests import Request
 
-        if scope["type"] != "http":  # the server's own start and end; there are no other doors
+        if scope["type"] != "http":  # the server's own start and end; there are no other protocols
             if scope["type"] == "lifespan":
                 await self._app(scope, receive, send)
             return
@@ -132,7 +132,7 @@ class _Door:
 
 
 async def _thread(call: Callable[[], Any]) -> Any:
-    """The store waits; the event loop must not."""
+    """Run a blocking call of the store outside the event loop."""
     from starlette.concurrency import run_in_threadpool
 
     return await run_in_threadpool(call)
@@ -161,7 +161,7 @@ def _submission(body: bytes) -> Submission:
 
 
 def _with_integers(fields: Any) -> Any:
-    """5.0 is an integer to JSON Schema, and to many a client, which has only one kind of number."""
+    """Convert whole floats to integers: 5.0 is an integer in JSON Schema and in clients with one number type."""
     if not isinstance(fields, dict):
         return fields
     return {
@@ -192,7 +192,7 @@ def _job(key: str, job: QueuedJob, status: int = 200) -> Response:
 def _json(answer: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
     from starlette.responses import Response
 
-    # Documents of plain clients hold what JSON has no word for.
+    # Documents of plain clients hold values that JSON cannot express.
     return Response(msgspec.json.encode(answer, enc_hook=str), status, headers=headers, media_type="application/json")
 
 

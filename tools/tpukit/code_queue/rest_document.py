@@ -1,4 +1,4 @@
-"""What the REST front end takes and gives, and its OpenAPI document, which is made from the same types."""
+"""Requests and responses of the REST front end, and its OpenAPI document, which is generated from the same types."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tpukit.code_queue.decide import LONGEST_TIMEOUT
 from tpukit.code_queue.records import ACTIVE, ATTEMPTS, ENDED, TIMEOUT, QueuedJob
 
 BODY_LIMIT = 6 * 2**20
-"""Bytes of a request: JSON may write a character of the code with six."""
+"""Bytes of a request: JSON may encode a character of the code in six."""
 METADATA_LIMIT = 64 * 1024
 LONGEST_LIST = 1000
 _SCHEMAS = "#/components/schemas/{name}"
@@ -34,7 +34,7 @@ class Submission(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """Why it was not done."""
+    """The reason for a refused or failed request."""
 
     error: str
     hint: str = ""

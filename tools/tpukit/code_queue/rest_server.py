@@ -1,4 +1,4 @@
-"""Serves the REST front end in a thread, on a port that is taken before anybody hears of it."""
+"""Server of the REST front end, in a thread, on a port that is bound before it is announced."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ class Server:
         self._thread.start()
 
     def stop(self) -> None:
-        """Answers that are on their way may end."""
+        """Stop the server after pending responses are sent."""
         self._server.should_exit = True
         self._thread.join(LEAVE_SECONDS)
 
 
 def start(client: Client, access: Access, results: str, *, port: int, bind: str) -> Server:
-    """Conflict where the port is taken. Port 0 takes one that is free; the server knows which."""
+    """Start the server. Raises Conflict if the port is taken. Port 0 takes a free one; see `Server.port`."""
     family = socket.AF_INET6 if ":" in bind else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -1,4 +1,4 @@
-"""Results that a document cannot hold: in a folder of this machine, or in a bucket."""
+"""Results that are too large for a document: in a folder of this machine, or in a bucket."""
 
 from __future__ import annotations
 
@@ -19,22 +19,24 @@ KEPT_SECONDS = 86_400.0
 
 class Results:
     def __init__(self, address: str) -> None:
-        """`address`: a folder, or gs://BUCKET/PREFIX."""
+        """Initialize with an address: a folder, or gs://BUCKET/PREFIX."""
         self._address = address.rstrip("/")
 
     def shorten(self, key: str, job: QueuedJob, outcome: Outcome) -> Outcome:
-        """An outcome that fits into the document; the same one where it does already."""
+        """Return an outcome that fits into the document; unchanged if it already does."""
         text = outcome.result
         room = INLINE if len(job.code) < 400_000 else 16 * 1024
         if text is None or len(text.encode("utf-8", "replace")) <= room:
             return outcome
-        # Named by the attempt: one that was lost meanwhile overwrites nothing.
+        # Named by the attempt, so that a lost attempt overwrites nothing.
         uri = self._write(f"{key}/{job.attempts}.txt", text.encode("utf-8", "replace"))
         return replace(outcome, result=text[:FIRST], result_uri=uri)
 
     def read(self, key: str, job: QueuedJob) -> str:
-        """All of a result. What the document names is read only where a worker of this address wrote it: anybody who
-        may write documents could name any file."""
+        """Return the whole result.
+
+        Only the address that a worker of this queue wrote is read: the author of a document could name any file in it.
+        """
         if not job.result_uri:
             return str(job.result)
         name = f"{key}/{job.attempts}.txt"
@@ -51,9 +53,9 @@ class Results:
             raise NotFound(f"the result of {key} is not in {address}") from error
 
     def prune(self, keys: Container[str], now: float) -> int:
-        """Remove results of jobs that are not among `keys`, and return how many. Those in a bucket stay.
+        """Remove results of jobs that are not among `keys`, and return how many. Results in a bucket stay.
 
-        What was written lately stays: its job may have been sent after `keys` was read.
+        Recent results stay: their job may have been submitted after `keys` was read.
         """
         if self._address.startswith("gs://"):
             return 0

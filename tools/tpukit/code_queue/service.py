@@ -1,4 +1,4 @@
-"""What `tpu queue serve` does for ever: workers that fetch jobs, and the supervisor beside them."""
+"""The service behind `tpu queue serve`: workers that fetch jobs, and the supervisor beside them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Labelled = dict[tuple[tuple[str, str], ...], float]
 
 
 class Service:
-    """`run` is called once, in any thread; everything else may be called from anywhere."""
+    """Workers and supervisor. `run` is called once, in any thread; all other methods are thread-safe."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Service:
             unwatch()
 
     def stop(self, seconds: float) -> None:
-        """Workers may bring to an end what they run, or give it back."""
+        """Stop; workers may complete the job that they run, or return it to the queue."""
         for worker in self._workers:
             worker.leave()
         for thread in self._threads:
@@ -79,7 +79,7 @@ class Service:
 
         try:
             return self._store.watch(TPU_JOBS, wake)
-        except TpukitError:  # a hint that never comes costs a tick
+        except TpukitError:  # without the hint, changes are seen one tick later
             return lambda: None
 
 

@@ -1,4 +1,4 @@
-"""The slice that a queued job needs, as its `metadata.tpu` says. Pure."""
+"""The slice that a queued job needs, from its `metadata.tpu`. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tpukit.core.errors import Invalid
 
 CAPACITIES = ("on-demand", "spot", "flex-start")
 OFFERED = "queue/slices/"
-"""Leases below this name belong to workers whose own machine is a slice: OFFERED + SLICE/WORKER."""
+"""Prefix of leases of workers whose own machine is a slice: OFFERED + SLICE/WORKER."""
 
 
 def parse(text: str) -> tuple[str, str]:
@@ -26,23 +26,23 @@ def parse(text: str) -> tuple[str, str]:
 
 
 def requested(job: QueuedJob) -> str:
-    """Return `metadata.tpu` as text; empty where the job needs no slice."""
+    """Return `metadata.tpu` as text; empty if the job needs no slice."""
     asked = job.metadata.get("tpu") if isinstance(job.metadata, dict) else None
     return str(asked or "")
 
 
 def offer(tpu: str, worker: str) -> str:
-    """Return the name of the lease with which a worker says that its machine is this slice."""
+    """Return the name of the lease with which a worker offers its machine as this slice."""
     return f"{OFFERED}{parse(tpu)[0]}/{worker}"
 
 
 def offered(leases: Iterable[str]) -> frozenset[str]:
-    """Return the slices that workers are, by the names of the leases that are held."""
+    """Return the slices that workers offer, from the names of held leases."""
     return frozenset(name.removeprefix(OFFERED).partition("/")[0] for name in leases if name.startswith(OFFERED))
 
 
 def fits(job: QueuedJob, tpu: str) -> bool:
-    """Whether a machine that is the slice `tpu` (empty: none) can run the job. Invalid requests fit nowhere."""
+    """Return whether a machine that is the slice `tpu` (empty: none) can run the job. Invalid requests fit nowhere."""
     asked = requested(job)
     try:
         return not asked or (bool(tpu) and parse(asked)[0] == parse(tpu)[0])

@@ -1,7 +1,7 @@
-"""Whether a worker that was asked for can ever start, from its pods and what Kueue says of it. Pure.
+"""Detection of workers that can never start, from their pods and from Kueue's conditions. Pure.
 
-Nobody reads the pods of a queued job: what would wait for ever ends with the reason instead. For want of nodes it is
-tried again as after a lost host, so often as its budget says; other reasons do not pass.
+Users do not see the pods of a queued job: a worker that would wait forever ends with the reason instead. A lack of
+nodes is retried like a lost host, within the job's budget; other reasons are permanent.
 """
 
 from __future__ import annotations
@@ -16,18 +16,26 @@ from tpukit.places.gke.jobsets import condition, seconds
 
 Doc = dict[str, Any]
 PASSING_SECONDS = 300.0
-"""Trouble that may pass by itself: a registry that is away, a Secret or a service account that somebody is making."""
+"""Seconds for which a fault may be temporary: an unavailable registry, a Secret or service account being created."""
 _CONTAINER = ("CreateContainerConfigError", "CreateContainerError", "RunContainerError")
-"""https://github.com/kubernetes/kubernetes/blob/v1.34.0/pkg/kubelet/kuberuntime/kuberuntime_container.go#L56"""
+"""Kubelet's reasons for a container that cannot be created.
+
+https://github.com/kubernetes/kubernetes/blob/v1.34.0/pkg/kubelet/kuberuntime/kuberuntime_container.go#L56
+"""
 _NEVER = re.compile(r"unavailable in ClusterQueue|> maximum capacity|doesn't match node affinity|untolerated taint")
-"""What Kueue says of a request that no quota covers, that is more than there ever is, or that fits no kind of node:
-https://github.com/kubernetes-sigs/kueue/blob/v0.16.6/pkg/scheduler/flavorassigner/flavorassigner.go#L1050"""
+"""Kueue's messages for a request that no quota covers, that exceeds the maximum, or that fits no kind of node.
+
+https://github.com/kubernetes-sigs/kueue/blob/v0.16.6/pkg/scheduler/flavorassigner/flavorassigner.go#L1050
+"""
 _LATER = re.compile(r"insufficient unused quota|topology")
-"""Of one kind of node at least: it is this one that it waits for."""
+"""Messages about at least one kind of node that the request can wait for."""
 
 
 def hopeless(pods: Sequence[Doc], workload: Doc | None, now: float, patience: float) -> tuple[Reason, str] | None:
-    """Why it will not start, and in what words; None while it may. `patience`: seconds that a pod may have no node."""
+    """Return why the worker will not start, with a message; None if it still may.
+
+    `patience` is the number of seconds that a pod may be without a node.
+    """
     if workload and not pods:
         return _refused(workload, now)
     oldest = min((seconds(str(pod["metadata"].get("creationTimestamp") or "")) for pod in pods), default=now)

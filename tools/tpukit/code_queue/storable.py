@@ -1,4 +1,4 @@
-"""Values that programs write into documents, and what every home of the store takes of them. Pure."""
+"""Values that programs write into documents, limited to what every store accepts. Pure."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 from tpukit.code_queue.records import is_number
 
 KEPT_CHARACTERS = 2_000
-"""Of a field that makes a document too large."""
+"""Characters that are kept of a field that makes a document too large."""
 DEEPEST = 17
 
 
 def tame(value: Any) -> Any:
-    """Return a value that every home takes: itself, or a few words about it."""
+    """Return a value that every store accepts: the value itself, or a short description."""
     if said := strange(value):
         return f"(removed: {said})"
     text = value if isinstance(value, str) else str(value)
@@ -23,7 +23,7 @@ def tame(value: Any) -> Any:
 
 
 def strange(value: Any, depth: int = 0) -> str:
-    """What in it cannot be stored, in a few words; empty: nothing."""
+    """Describe the part of the value that cannot be stored; empty if there is none."""
     if depth > DEEPEST:
         return "more levels than are allowed"
     if isinstance(value, dict):

@@ -1,8 +1,8 @@
-"""A worker: takes one job after the other, runs its code in a process of its own, and writes how it ended.
+"""A worker: takes one job after the other, runs its code in a separate process, and writes the outcome.
 
-The process for the next job is started ahead, with the common libraries loaded. While code runs, a thread prolongs the
-lease and hears whether somebody wants it cancelled; a worker that could not prolong it in time ends the code itself,
-because somebody else may have the job by then.
+The process for the next job is started ahead, with the common libraries loaded. While code runs, a thread renews the
+lease and watches for cancellation; a worker that could not renew it in time ends the code itself, because another
+worker may have the job by then.
 """
 
 from __future__ import annotations
@@ -29,33 +29,33 @@ from tpukit.jobs.reasons import MEANINGS, Budget, Reason
 from tpukit.kernel.store import Holder, Store, change
 
 IDLE_SECONDS = 10.0
-"""So often the queue is read where no hint comes."""
+"""Seconds between reads of the queue without a hint."""
 CANCEL_SECONDS = 1.0
-"""A hint that something changed leads to a read no more often than this."""
+"""Minimum seconds between reads after hints that something changed."""
 PEER_SECONDS = 3.0
-"""So long the first host waits for another one to say why it left."""
+"""Seconds for which the first host waits for another one to report why it left."""
 PEER_ERROR = 10_000
 log = logging.getLogger("tpukit.code_queue")
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    runs: Path  # folder for what processes need while they run
-    results: str  # folder or gs:// address for results that documents do not hold
+    runs: Path  # folder for files of running processes
+    results: str  # folder or gs:// address for results too large for documents
     cache: Path | None = None  # of compiled programs, across jobs
     limits: Limits = field(default_factory=Limits)
     preload: Sequence[str] = ()
     tpu: str = ""  # slice that this machine is; empty: it has no TPU
-    grace: float = 20.0  # seconds that code may go on after the worker was told to leave
+    grace: float = 20.0  # seconds that code may continue after the worker was told to leave
 
 
 class Worker:
-    """`run` in one thread; `wake` and `leave` from any."""
+    """A worker of the queue. Call `run` in one thread, `wake` and `leave` from any."""
 
     def __init__(
         self, store: Store, holder: Holder, settings: Settings, say: Callable[[str, str], None] = lambda key, text: None
     ) -> None:
-        # A name for each worker: the leases of two in one process must not be taken for each other's.
+        # Separate names, so that two workers in one process do not share leases.
         self._store, self._holder = store, replace(holder, name=f"{holder.name}/{id(self):x}")
         self._settings, self._say = settings, say
         self._results = Results(settings.results)
@@ -66,7 +66,7 @@ class Worker:
         self.busy = False
 
     def wake(self) -> None:
-        """Something changed in the store."""
+        """Wake the worker after a change in the store."""
         self._hint.set()
 
     @property
@@ -78,7 +78,7 @@ class Worker:
         self._hint.set()
 
     def run(self) -> None:
-        """Until told to leave."""
+        """Run jobs until told to leave."""
         try:
             while not self._leave.is_set():
                 self._hint.clear()
@@ -96,7 +96,7 @@ class Worker:
                 self._next.close()
 
     def step(self) -> bool:
-        """One job, if there is one."""
+        """Run one job, if there is one, and return whether there was."""
         child = self._ready()
         claim = claims.take(*(self._store, self._holder, self._dice), lambda job: slices.fits(job, self._settings.tpu))
         if claim is None:
@@ -106,7 +106,7 @@ class Worker:
         return True
 
     def run_one(self, key: str, status: str) -> bool:
-        """The one job that this worker was started for; False where it is not to be had."""
+        """Run the one job that this worker was started for; return False if it is unavailable."""
         child = self._ready()
         entry = self._store.get(TPU_JOBS, key)
         claim = None
@@ -120,8 +120,10 @@ class Worker:
         return True
 
     def accompany(self, key: str) -> bool:
-        """Run the code of one job beside the worker on the first host of its slice, who claims it and writes how it
-        ended: a program over several hosts is the same one on each. False where it did not run to an end of its own.
+        """Run the code of a job on another host of the slice than the first one.
+
+        The worker on the first host claims the job and writes the outcome: a program over several hosts is the same on
+        each. Return False if the code was stopped before its end.
         """
         child = self._ready()
         self._next = None
@@ -157,7 +159,7 @@ class Worker:
         return None
 
     def _blame(self, key: str, job: QueuedJob, outcome: Outcome) -> None:
-        """The first host loses its peer when code fails on this one alone: it must not pass for lost hardware."""
+        """Record that the code failed on this host: the first host loses its peer and would report lost hardware."""
 
         def said(now: QueuedJob) -> QueuedJob:
             if (now.status, now.attempts) != (RUNNING, job.attempts):
@@ -167,7 +169,7 @@ class Worker:
         change(self._store, TPU_JOBS, key, said)
 
     def _cause(self, claim: Claim, outcome: Outcome) -> Outcome:
-        """Of a lost peer: what its code raised, where that is what happened."""
+        """Return the outcome of a lost peer: the error that its code raised, if it recorded one."""
         due = time.monotonic() + PEER_SECONDS
         while time.monotonic() < due:
             with suppress(TpukitError):
@@ -217,7 +219,7 @@ class Worker:
             self.ran += 1
 
     def _write(self, claim: Claim, guard: _Guard, outcome: Outcome) -> None:
-        """Until it is written or the job is somebody else's: a result is worth waiting for a store that is away."""
+        """Write the outcome, with retries until it is written or the lease is lost."""
         pause, refused = 0.2, False
         while not guard.lost:
             try:
@@ -231,8 +233,8 @@ class Worker:
                 time.sleep(pause)
                 pause = min(5.0, pause * 2)
                 continue
-            except Invalid as error:  # the store does not take it as it is
-                if refused:  # nor without a result: the document itself is too large
+            except Invalid as error:  # the store refuses it
+                if refused:  # also without a result: the document itself is too large
                     wrote = claims.end_unfit(self._store, claim.entry, claim.entry.value, str(error), claim=claim)
                     self._say(claim.key, _sentence(wrote) if wrote else "was taken over by another worker")
                     return
@@ -253,7 +255,7 @@ class Worker:
 
 
 class _Guard:
-    """Beside running code: prolongs the lease, and ends the code when the job is cancelled, given back, or lost."""
+    """A thread that renews the lease of running code, and ends code that is cancelled, returned, or lost."""
 
     def __init__(
         self,
@@ -300,7 +302,7 @@ class _Guard:
                     if self._store.get(TPU_JOBS, self._claim.key).value.cancel:
                         self._child.stop()
                 elif hinted:
-                    self._hint.set()  # soon: a hint must not be lost
+                    self._hint.set()  # keep the hint for the next look
                     self._closed.wait(CANCEL_SECONDS / 4)
             except (Conflict, NotFound):
                 self._give_up()

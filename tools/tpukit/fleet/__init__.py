@@ -1,1 +1,1 @@
-"""Fleets: TPU VMs over zones that work through one dataset, each on streams of its own."""
+"""Fleets: TPU VMs across zones that process one dataset, each on its own streams."""

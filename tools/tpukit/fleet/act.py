@@ -1,7 +1,7 @@
-"""Doing what was decided for a worker. Each act may be interrupted anywhere and repeated.
+"""Execution of decisions for a worker. Each act may be interrupted anywhere and repeated.
 
-An act carries the ids of what was seen: where something else has the name by now, nothing is done, and the next round
-looks again. The clients check the fence immediately before they send.
+An act carries the ids of the observed objects: if another object has the name by now, nothing is done, and the next
+round observes again. The clients check the fence immediately before they send.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ Act = Create | Delete | Launch | Stop
 class Acting:
     client: TpuVms
     reach: Reach
-    runtime: Callable[[str], str]  # of TPUs of a type
-    archive: Callable[[Work], bytes]  # the code
+    runtime: Callable[[str], str]  # for TPUs of a type
+    archive: Callable[[Work], bytes]  # returns the code
     queued: bool = True
-    project: str = ""  # of the TPU VMs, for the limit on hosts without a driver
+    project: str = ""  # project of the TPU VMs, for the limit on hosts without a driver
 
     def act(self, worker: Worker, act: Act) -> None:
         if isinstance(act, Create):
@@ -56,17 +56,17 @@ class Acting:
             labels=worker.labels,
             metadata={"ssh-keys": self.reach.ssh_keys},
             external_ips=self.reach.external_ips,
-            valid_seconds=int(worker.unattended),  # without a driver nothing would use the TPU VM
+            valid_seconds=int(worker.unattended),  # without a driver the TPU VM would be unused
         )
         try:
             (self.client.request if self.queued else self.client.create)(worker.zone, request)
         except LeaseLost:
             raise
         except Conflict:
-            return  # the answer to an earlier request was lost, or another driver was faster
+            return  # the response to an earlier request was lost, or another driver was faster
 
     def _delete(self, worker: Worker, target: Target) -> None:
-        """Delete what is there if it is ours and what was seen: another driver may have recreated it since."""
+        """Delete the observed objects if they are ours: another driver may have recreated them since."""
         zone = listing.read(self.client, target.zone)
         if zone.error is not None:
             raise zone.error
@@ -95,11 +95,11 @@ class Acting:
         self.reach.launch(worker, login, self.archive(work), argv(work, worker.alias), env, limit)
 
     def login(self, worker: Worker) -> Login:
-        """Return how the worker's host is reached."""
+        """Return the login of the worker's host."""
         return self._reached(worker)[1]
 
     def _reached(self, worker: Worker, node_id: str = "") -> tuple[Node, Login]:
-        """Return the worker's TPU VM and how its host is reached. With `node_id`, only that TPU VM is meant."""
+        """Return the worker's TPU VM and the login of its host; with `node_id`, only for that TPU VM."""
         node = self._node(worker)
         if node is None or (node_id and node.id != node_id):
             raise NotYet(f"{worker.tpu} is being recreated")
@@ -114,8 +114,11 @@ class Acting:
 
 
 def unattended(project: str, worker: Worker, node: Node) -> Mapping[str, Any]:
-    """Return what the host ends by itself when no driver has asked for the worker for so long: the program and, where
-    the service account of the host may delete it, the TPU VM, if it still carries these labels."""
+    """Return the limits that the host enforces when no driver has asked for the worker for too long.
+
+    The host then ends the program and, if its service account may do so, deletes the TPU VM that still carries these
+    labels.
+    """
     if not worker.unattended or not project:
         return {}
     url = hardware_url(project, worker.zone, node)
@@ -124,7 +127,7 @@ def unattended(project: str, worker: Worker, node: Node) -> Mapping[str, Any]:
 
 
 def argv(work: Work, name: str) -> list[str]:
-    """Return the command that a worker runs, as a person could type it on the host."""
+    """Return the command that a worker runs, which also works when typed on the host."""
     options = [word for pair in work.options.items() for word in ("--option", "=".join(pair))]
     return [
         *("python3", "-m", "tpukit.host.worker", "--worker", name),

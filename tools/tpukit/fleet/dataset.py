@@ -1,4 +1,4 @@
-"""What workers need before they begin: the streams of a dataset and an archive of code, in the bucket of the fleet."""
+"""Inputs of the workers in the fleet's bucket: the streams of a dataset and an archive of code."""
 
 from __future__ import annotations
 
@@ -21,8 +21,10 @@ MOST_BYTES = 64 << 20
 
 
 def upload(folder: Path, made: Streams, address: str) -> None:
-    """All streams, checked by their checksums, and the manifest last: it is there when they all are. What is there
-    already is not sent again."""
+    """Upload all streams, verified by checksums, and the manifest last, when they are all there.
+
+    Files that are already uploaded are skipped.
+    """
     with ThreadPoolExecutor(UPLOADS) as pool:
         files = [folder / stream.name for stream in made.streams]
         for _ in pool.map(lambda file: _put(file, f"{address}/{file.name}"), files):
@@ -31,8 +33,10 @@ def upload(folder: Path, made: Streams, address: str) -> None:
 
 
 def pack(folder: Path | None) -> tuple[str, bytes]:
-    """The folder of the program, and beside it what runs it; with the digest of all that. The same files give the same
-    archive. Hidden files stay behind."""
+    """Pack the folder of the program with the package that runs it; return the archive and its digest.
+
+    The same files give the same archive. Hidden files are left out.
+    """
     package = Path(tpukit.__file__).parent
     files = {"tpukit/__init__.py": (package / "__init__.py").read_bytes()}
     files |= {f"tpukit/host/{file.name}": file.read_bytes() for file in (package / "host").glob("*.py")}
@@ -55,7 +59,7 @@ def save(address: str, content: bytes, kind: str) -> None:
 
 
 def sizes(address: str) -> dict[str, int]:
-    """Of all files below it, by name."""
+    """Return the sizes of all files below an address, by name."""
     if address.startswith("gs://"):
         return {name: size for name, (_, size) in objects.listed(f"{address}/").items()}
     root = Path(address)

@@ -1,9 +1,9 @@
-"""What follows for one worker of a fleet from what was seen of it. Pure.
+"""Decisions for one worker of a fleet from what was observed of it. Pure.
 
-A TPU VM is deleted for one of four reasons: Google says that it is neither READY nor on its way; its host is proven
-dead (see `dead`); the worker has a second one; or a person wants it gone. A host that does not answer while Google says
-READY is *not seen*, which is no reason: blocked SSH or a key that is refused says nothing about the host. TPU VMs
-without our labels, or with those of another owner or store, are never touched.
+A TPU VM is deleted for one of four reasons: Google reports that it is neither READY nor being created; its host is
+proven dead (see `dead`); the worker has a second one; or the user wants it deleted. An unreachable host of a READY TPU
+VM is *not seen*, which is no reason: blocked SSH or a refused key proves nothing about the host. TPU VMs without our
+labels, or with those of another owner or store, are never touched.
 """
 
 from __future__ import annotations
@@ -33,14 +33,17 @@ from tpukit.kernel import Decision
 __all__ = ["COMING", "READY", "WAITING", "Create", "Delete", "Found", "Host", "Launch", "Seen", "Stop", "Target"]
 
 DEAD_SECONDS = 900.0
-"""How long a host is silent, while another one of its zone answers us and nothing of it comes to the bucket, before it
-counts as dead. At least the program's patience."""
+"""Seconds of silence after which a host counts as dead.
+
+They count while another host of its zone answers and nothing of it arrives in the bucket. At least the program's
+patience.
+"""
 HUNG_SECONDS = 120.0
-"""How long a program may not move beyond its patience: it leaves by itself when only the program hangs."""
+"""Seconds beyond its patience that a worker may be stuck: it exits by itself if only the program hangs."""
 SAID_SECONDS = 120.0
-"""How long a host is unseen before its record says so."""
+"""Seconds for which a host is unseen before its record says so."""
 LATE_SECONDS = 60.0
-"""How long after a request what it asked for may still appear."""
+"""Seconds after a request in which its result may still appear."""
 MOST_FAILURES = 5
 PERMANENT = 78
 """Exit code of a worker that no launch can help, from host/worker.py."""
@@ -75,16 +78,21 @@ def foreign_words(worker: Worker, owner: str = "") -> str:
 
 
 def dead(worker: Worker, seen: Seen) -> bool:
-    """Return whether it is proven that the host of a READY TPU VM is dead: our channel works, as another host of its
-    zone shows by answering, this one was silent all the while, and no shard and no claim of it came to the bucket."""
+    """Return whether the host of a READY TPU VM is proven dead.
+
+    Our channel works, because another host of its zone answered, while this host was silent and no shard and no claim
+    of it arrived in the bucket.
+    """
     return seen.host is None and seen.proven >= max(DEAD_SECONDS, worker.work.patience if worker.work else 0.0)
 
 
 def refused(
     worker: Worker, act: object, words: str, *, for_good: bool, denied: bool = False
 ) -> Decision[Worker] | None:
-    """Return what follows a request that Google refused for want of capacity or quota or, `for_good`, because the zone
-    never has any. `denied`: we may not create any, in no zone."""
+    """Return the decision after Google refused a request for lack of capacity or quota.
+
+    `for_good`: the zone never has any. `denied`: we may not create TPU VMs in any zone.
+    """
     if not isinstance(act, Create):
         return None
     if denied:
@@ -103,7 +111,7 @@ def _targets(some: tuple[Found, ...]) -> tuple[Target, ...]:
 
 
 def _foreign(worker: Worker, seen: Seen, now: float) -> Decision[Worker]:
-    """Leave it alone, and use what this worker has elsewhere, or another name."""
+    """Leave the other owner's TPU VM alone, and use what this worker has elsewhere, or another name."""
     if worker.wanted == "gone":
         return _clear(worker, dataclasses.replace(seen, node=None, queued=None), now)
     for one in seen.elsewhere:
@@ -119,7 +127,7 @@ def _foreign(worker: Worker, seen: Seen, now: float) -> Decision[Worker]:
 
 
 def _taken(worker: Worker, one: Found) -> Worker | None:
-    """Return the worker with a TPU VM that was found elsewhere; None where it may not be there."""
+    """Return the worker with a TPU VM that was found elsewhere; None if it may not be there."""
     if one.leaving or one.blocked or one.zone not in worker.zones:
         return None
     for distinct in (worker.distinct, not worker.distinct):
@@ -146,12 +154,12 @@ def _gather(worker: Worker, seen: Seen) -> Decision[Worker] | None:
         words = f"a second TPU VM of {worker.slot} in {surplus[0].zone} is deleted"
         return Decision(worker, Delete(surplus), words)
     if seen.elsewhere and not here:
-        return Decision(worker)  # until it is gone: then it is requested
+        return Decision(worker)  # until it is deleted: then a new one is requested
     return None
 
 
 def _clear(worker: Worker, seen: Seen, now: float) -> Decision[Worker]:
-    """Delete everything of a worker, in every zone in which it ever was."""
+    """Delete all objects of a worker, in every zone in which it was requested."""
     left = _targets(seen.elsewhere)
     leaving = "DELETING" in (seen.node, seen.queued)
     if (seen.node is not None or seen.queued is not None) and not leaving:
@@ -163,7 +171,7 @@ def _clear(worker: Worker, seen: Seen, now: float) -> Decision[Worker]:
     if blind := [zone for zone in seen.hidden if zone in worker.used]:
         return Decision(replace(worker, message=f"{blind[0]} cannot be listed: a TPU VM may be left there"))
     if 0.0 <= now - worker.asked < LATE_SECONDS:
-        return Decision(worker)  # a request of a moment ago may still appear
+        return Decision(worker)  # a recent request may still take effect
     return Decision(replace(worker, state="gone", message=""), note=f"{worker.tpu} is deleted")
 
 
@@ -173,15 +181,15 @@ def _move(worker: Worker, seen: Seen) -> Decision[Worker]:
     if seen.node is not None or seen.queued is not None:
         return Decision(worker, Delete((_here(worker, seen),)))
     following = worker.zones[(worker.zones.index(worker.zone) + 1) % len(worker.zones)]
-    moved = replace(worker, zone=following, moving=False, since=0.0, attempt=0)  # it was not requested there yet
+    moved = replace(worker, zone=following, moving=False, since=0.0, attempt=0)  # not requested there yet
     return Decision(moved, note=f"{worker.tpu} is unavailable: {moved.tpu} is requested instead")
 
 
 def _request(worker: Worker, seen: Seen, now: float) -> Decision[Worker]:
-    # Without `since` it was not requested yet: it is, however long ago the last round was.
+    # Without `since` it was not requested yet, however long ago the last round was.
     late = worker.since > 0.0 and now - worker.since >= worker.move_after and len(worker.zones) > 1
     worker = replace(worker, silent=0.0, attempt=0, since=worker.since or now)
-    if seen.queued is None and late:  # requested without a queue, it came to nothing
+    if seen.queued is None and late:  # a request without a queue failed
         return Decision(replace(worker, moving=True))
     if seen.queued is None:
         if blind := [zone for zone in seen.hidden if zone in worker.used]:
@@ -213,7 +221,7 @@ def _program(worker: Worker, seen: Seen, now: float) -> Decision[Worker]:
         return _unseen(worker, seen, now)
     known = max(worker.launched, worker.attempt, host.latest, host.running)
     worker = replace(worker, silent=0.0, samples=host.samples, shards=host.shards, launched=known)
-    if host.running and host.running != worker.attempt:  # another driver launched it: what it does is asked next time
+    if host.running and host.running != worker.attempt:  # another driver launched it: observe it in the next round
         return Decision(replace(worker, attempt=host.running, ran=host.running, base=seen.shards, message=""))
     if host.running:
         patience = worker.work.patience if worker.work else 0.0
@@ -252,7 +260,7 @@ def _unseen(worker: Worker, seen: Seen, now: float) -> Decision[Worker]:
 
 
 def _launch(worker: Worker, seen: Seen, failures: int, note: str) -> Decision[Worker]:
-    """The number is higher than that of every launch which the record or the host knows: no clock decides it."""
+    """Launch with a number above every launch that the record or the host knows: no clock decides it."""
     number = max(worker.launched, worker.attempt) + 1
     launched = replace(worker, attempt=number, launched=number, failures=failures, base=seen.shards, message="")
     return Decision(launched, Launch(seen.node_id), note)

@@ -1,4 +1,4 @@
-"""From what a person asks of a fleet to what its bucket has to have before workers begin."""
+"""Preparation of a fleet's bucket from its specification, before workers begin."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tpukit.jobs.spec.fleet import FleetSpec
 
 
 def check(spec: FleetSpec, *, needs_dataset: bool, needs_program: bool) -> str:
-    """The root of its bucket. Refuses a fleet that cannot be deployed, with all that it lacks."""
+    """Return the root of its bucket; refuse a fleet that cannot be deployed, listing all problems."""
     problems = []
     if not spec.gcs_bucket:
         problems.append(Problem("--gcs-bucket", "there is no bucket for the dataset and the output", "name one"))
@@ -43,17 +43,17 @@ def plan(spec: FleetSpec, me: Identity) -> Plan:
 
 
 def upload(spec: FleetSpec, root: str) -> Streams:
-    """The dataset, split and in the bucket."""
+    """Split the dataset and upload it to the bucket."""
     count = spec.streams or len(spec.zones) * spec.workers_per_zone
     folder = paths.data() / "fleets" / spec.name / "streams"
     made, _ = streams.split([Path(file) for file in spec.dataset], folder, count, limit=spec.max_samples)
-    _check_run(root, {"dataset": made.digest})  # before what workers read is replaced
+    _check_run(root, {"dataset": made.digest})  # before the workers' input is replaced
     dataset.upload(folder, made, f"{root}/datasets")
     return made
 
 
 def with_work(spec: FleetSpec, root: str, me: Identity) -> Plan:
-    """The plan with what the workers do; both it and their code are in the bucket then."""
+    """Return the plan with the workers' program; save both the plan and the code in the bucket."""
     made = plan_with_work(spec, root, me)
     work = made.work
     assert work is not None
@@ -64,12 +64,12 @@ def with_work(spec: FleetSpec, root: str, me: Identity) -> Plan:
 
 
 def plan_with_work(spec: FleetSpec, root: str, me: Identity) -> Plan:
-    """Return the plan with what the workers do; their code is in the bucket then."""
+    """Return the plan with the workers' program; save the code in the bucket."""
     return replace(plan(spec, me), work=_work(spec, root))
 
 
 def _check_run(root: str, mine: Mapping[str, Any]) -> None:
-    """Refuses what every worker would: an output folder with shards of another run."""
+    """Refuse an output folder with shards of another run, as every worker would."""
     output = f"{root}/activations"
     try:
         run = json.loads(dataset.read(f"{output}/run.json"))

@@ -1,4 +1,4 @@
-"""Drives fleets: the kernel with the Cloud TPU API, hosts and a bucket behind it. Several may run at once."""
+"""The driver of fleets: the kernel with the Cloud TPU API, hosts and a bucket behind it. Several may run at once."""
 
 from __future__ import annotations
 
@@ -23,17 +23,20 @@ from tpukit.kernel.store import Entry, Holder, Store, everything
 
 __all__ = ["Driver", "FleetUse", "discard", "forget_seen", "of", "want"]
 OBJECTS_SECONDS = 10.0
-"""How old the list of the bucket may be."""
+"""Maximum age of the list of the bucket."""
 LONGEST_LOOK = 60.0
-"""Seconds of silence that one look proves at most: between two looks the driver may have been suspended."""
+"""Maximum seconds of silence that one look proves: the driver may have been suspended between two looks."""
 DENIED_SECONDS = 600.0
-"""How long a request is denied before its worker fails: https://cloud.google.com/iam/docs/access-change-propagation."""
+"""Seconds for which a request is denied before its worker fails.
+
+https://cloud.google.com/iam/docs/access-change-propagation
+"""
 BLIND_SECONDS = 120.0
-"""How long no host of a zone is seen before the driver gives up on the zone for now."""
+"""Seconds without a visible host in a zone before the driver gives up on the zone for now."""
 
 
 class FleetUse:
-    """What the kernel needs to know of fleets."""
+    """Fleets as the kernel drives them."""
 
     kind = WORKERS
     states: Sequence[str] = ACTIVE
@@ -47,7 +50,7 @@ class FleetUse:
     ) -> None:
         self._acting, self._progress, self._clock, self._say = acting, progress, clock, say
         self._recent = Recent(acting.client, clock.monotonic)
-        self._marks: dict[str, tuple[object, float]] = {}  # what was last new of each worker, and when
+        self._marks: dict[str, tuple[object, float]] = {}  # latest sign of progress of each worker, and when
         self._silence: dict[str, tuple[object, float, float]] = {}  # mark, proven seconds, last look
         self._read: dict[str, tuple[float, Progress]] = {}
         self._denied: dict[str, float] = {}  # since when creating a TPU VM is denied
@@ -79,16 +82,21 @@ class FleetUse:
         return refused(worker, act, str(error), for_good=isinstance(error, Invalid), denied=denied)
 
     def _lasts(self, tpu: str) -> bool:
-        """Return whether creating it has been denied for long: grants take minutes to arrive, and another driver may
-        have the rights that this one lacks."""
+        """Return whether creating the TPU VM has been denied for long.
+
+        Grants take minutes to propagate, and another driver may have the rights that this one lacks.
+        """
         return self._clock.monotonic() - self._denied.setdefault(tpu, self._clock.monotonic()) >= DENIED_SECONDS
 
     def troubled(self, worker: Worker, text: str) -> Worker:
         return replace(worker, message=text)
 
     def _judged(self, zone: str, key: str, seen: Seen) -> Seen | TpukitError:
-        """Add how long the worker has been quiet, and for how long its silence is proven. An error where it is READY
-        and this driver has seen no sign of it, nor of any host of its zone, for long: another driver may see more."""
+        """Add the seconds for which the worker has been quiet, and for which its silence is proven.
+
+        Return an error if the worker is READY and this driver has long seen no sign of it, nor of any host of its zone:
+        another driver may see more.
+        """
         quiet = self._quiet(key, seen)
         unseen = bool(seen.unseen) and not seen.foreign and seen.node in READY
         if unseen and not seen.witness and quiet >= BLIND_SECONDS and not seen.elsewhere:
@@ -98,7 +106,7 @@ class FleetUse:
         return dataclasses.replace(seen, quiet=quiet, proven=self._proven(key, seen))
 
     def _quiet(self, key: str, seen: Seen) -> float:
-        """Counted while this driver looks, on a clock that is never set: time spent asleep does not count."""
+        """Return the seconds without progress while this driver looked. Time spent asleep does not count."""
         host, now = seen.host, self._clock.monotonic()
         mark = (seen.node_id, host.running, host.moved) if host else (seen.node_id, seen.shards, seen.beat)
         if self._marks.get(key, (None, 0.0))[0] != mark:
@@ -106,8 +114,10 @@ class FleetUse:
         return now - self._marks[key][1]
 
     def _proven(self, key: str, seen: Seen) -> float:
-        """Sum up looks in which the host was silent while another one of its zone answered; anything else, and any
-        sign of life in the bucket, starts the sum from the beginning."""
+        """Return the seconds in which the host was silent while another one of its zone answered.
+
+        Anything else, and any sign of life in the bucket, resets the sum.
+        """
         if not (seen.silent and seen.witness):
             self._silence.pop(key, None)
             return 0.0
@@ -131,7 +141,7 @@ class FleetUse:
 
 
 class Driver:
-    """The kernel over workers."""
+    """The driver of the workers of fleets."""
 
     def __init__(
         self,

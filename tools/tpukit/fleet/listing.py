@@ -1,4 +1,4 @@
-"""TPU VMs and requests in zones, and which of them belong to a fleet. A zone that cannot be listed stops no other."""
+"""TPU VMs and requests in zones, and which fleet owns them. A zone that cannot be listed does not affect others."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from tpukit.google.tpu_vm import Node, Queued, TpuVms
 
 ZONES_AT_ONCE = 16
 RECENT_SECONDS = 10.0
-"""How old the list of another zone may be."""
+"""Maximum age of the list of another zone."""
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A TPU VM with the request that made it, or one of the two."""
+    """A TPU VM with the request that created it, or one of the two."""
 
     zone: str
     name: str
     node: Node | None = None
     queued: Queued | None = None
-    blocked: bool = False  # a request for a name that the TPU VM of another has
+    blocked: bool = False  # a request for a name that belongs to another's TPU VM
 
     @property
     def labels(self) -> list[Mapping[str, str]]:
@@ -46,22 +46,22 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Zone:
-    """One zone as it was listed; with `error`, it could not be."""
+    """The list of one zone; with `error`, the zone could not be listed."""
 
     name: str
-    pieces: Mapping[str, Piece] = field(default_factory=dict)  # by the name of the TPU VM; blocked requests apart
+    pieces: Mapping[str, Piece] = field(default_factory=dict)  # by TPU VM name; blocked requests apart
     error: TpukitError | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """What a fleet has, by slot, and zones that could not be listed."""
+    """The objects of a fleet by slot, and zones that could not be listed."""
 
     pieces: Mapping[str, Sequence[Piece]]
     hidden: Mapping[str, str] = field(default_factory=dict)  # zone: why
 
     def zone_of(self, slot: str) -> str:
-        """Return the zone of its TPU VM, of one that is READY where there are several; empty where there is none."""
+        """Return the zone of the slot's TPU VM, a READY one if there are several; empty if there is none."""
         ready_first = sorted(self.pieces.get(slot, ()), key=lambda one: one.node is None or one.node.state not in READY)
         return ready_first[0].zone if ready_first else ""
 
@@ -86,7 +86,7 @@ def pieces(zone: str, nodes: Iterable[Node], queued: Iterable[Queued]) -> Mappin
 
 def read(client: TpuVms, zone: str) -> Zone:
     try:
-        # A request that is ACTIVE has its TPU VM: listed in this order, one without has lost it.
+        # A request that is ACTIVE has its TPU VM: in this order, an ACTIVE one without a TPU VM has lost it.
         queued = client.queued(zone)
         return Zone(zone, pieces(zone, client.nodes(zone), queued))
     except TpukitError as error:
@@ -94,7 +94,7 @@ def read(client: TpuVms, zone: str) -> Zone:
 
 
 def read_all(client: TpuVms, zones: Sequence[str]) -> dict[str, Zone]:
-    """List zones, all at once."""
+    """List zones concurrently."""
     if not zones:
         return {}
     with ThreadPoolExecutor(max(1, min(ZONES_AT_ONCE, len(zones)))) as pool:
@@ -106,7 +106,7 @@ def located(client: TpuVms, fleet: str, zones: Sequence[str]) -> Located:
 
 
 def of_fleet(fleet: str, zones: Iterable[Zone]) -> Located:
-    """Everything that carries the label of a fleet, whoever owns it."""
+    """Return everything that carries the label of a fleet, regardless of its owner."""
     found: dict[str, list[Piece]] = {}
     hidden: dict[str, str] = {}
     for zone in zones:
@@ -120,7 +120,7 @@ def of_fleet(fleet: str, zones: Iterable[Zone]) -> Located:
 
 
 class Recent:
-    """Lists of zones that are at most `RECENT_SECONDS` old. Safe from any thread."""
+    """A cache of lists of zones that are at most `RECENT_SECONDS` old. Thread-safe."""
 
     def __init__(self, client: TpuVms, monotonic: Callable[[], float]) -> None:
         self._client, self._monotonic = client, monotonic

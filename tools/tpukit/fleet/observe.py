@@ -1,4 +1,4 @@
-"""What there is of the workers of one zone: its TPU VMs and requests, all hosts asked at once, and other zones."""
+"""Observation of the workers of one zone: its TPU VMs and requests, all hosts concurrently, and other zones."""
 
 from __future__ import annotations
 
@@ -16,13 +16,16 @@ from tpukit.google.tpu_vm import Node, TpuVms
 
 __all__ = ["located", "observe"]
 WITNESSES = 3
-"""Other TPU VMs of a fleet that are asked for a sign of life where none of those that work answers."""
+"""Other TPU VMs of a fleet that are asked for a sign of life if none of the working ones answers."""
 
 
 def observe(
     client: TpuVms, reach: Reach, workers: Mapping[str, Worker], progress: Callable[[str], Progress], recent: Recent
 ) -> Mapping[str, Seen]:
-    """By key. `progress`: of the output of a fleet. `recent`: lists of other zones."""
+    """Return the observations by key.
+
+    `progress` reads the output of a fleet; `recent` caches lists of other zones.
+    """
     if not workers:
         return {}
     here = _zone(client, next(iter(workers.values())).zone, workers, recent)
@@ -34,8 +37,10 @@ def observe(
 
 
 def _zone(client: TpuVms, zone: str, workers: Mapping[str, Worker], recent: Recent) -> Zone:
-    """List TPU VMs, and requests where a worker is not READY or is to be deleted. Only a whole list is noted: other
-    groups look for second TPU VMs of their workers in it."""
+    """List TPU VMs, and requests if a worker is not READY or is to be deleted.
+
+    Only a complete list is cached: other groups look for second TPU VMs of their workers in it.
+    """
     nodes = listing.pieces(zone, client.nodes(zone), ())
     states = {name: piece.node.state for name, piece in nodes.items() if piece.node}
     # A worker whose first name another user has may have left a request under that name.
@@ -81,7 +86,7 @@ def _seen(
 
 
 def _sights(reach: Reach, zone: Zone, workers: Mapping[str, Worker]) -> Mapping[str, Sight]:
-    """Ask the hosts of READY TPU VMs, and where some are silent and none answers, others of the fleet in this zone."""
+    """Ask the hosts of READY TPU VMs; if some are silent and none answers, also others of the fleet in this zone."""
     asked = {
         key: (worker, piece.node)
         for key, worker in workers.items()

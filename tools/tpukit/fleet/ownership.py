@@ -1,5 +1,7 @@
-"""Whose a fleet is: its owner and the store that has its records. Another user's fleet, and the same user's fleet that
-another store drives, is refused until the user takes it over."""
+"""Ownership of a fleet: its owner and the store that has its records.
+
+Another user's fleet, and the same user's fleet that another store drives, is refused until the user takes it over.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +16,12 @@ from tpukit.fleet.records import UNLABELLED, Worker
 from tpukit.fleet.wanted import Plan
 
 LONGEST = 32
-"""Characters in the name of a fleet."""
+"""Maximum characters in the name of a fleet."""
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A user with a store, as labels have them."""
+    """A user with a store, in the form of labels."""
 
     owner: str
     store: str
@@ -30,9 +32,9 @@ class Identity:
 
 
 def name_of(user: str) -> str:
-    """Return the user's name in the characters of labels and of names of fleets: the default name of a fleet.
+    """Return the user's name in the characters of labels and of fleet names: the default name of a fleet.
 
-    Users whose names differ have names that differ.
+    Different users have different names.
     """
     plain = re.sub(r"[^a-z0-9]+", "-", user.lower()).strip("-")
     name = plain if plain[:1].isalpha() else f"u-{plain}".rstrip("-")
@@ -44,7 +46,7 @@ def name_of(user: str) -> str:
 def foreign(
     fleet: str, me: Identity, known: Sequence[Worker], there: Located, plan: Plan | None = None
 ) -> Mapping[str, str]:
-    """Return the marks of a fleet that are not this user's, each with a sentence on whose they are."""
+    """Return the marks of a fleet that are not this user's, each with a sentence that names the owner."""
     mine = {me.mark, *(mark for one in known for mark in one.adopted)}
     if any(not one.owner for one in known):  # an earlier version made these records, and TPU VMs without the labels
         mine.add(UNLABELLED)
@@ -55,7 +57,7 @@ def foreign(
 
 
 def refuse(fleet: str, found: Mapping[str, str]) -> None:
-    """Raise where something of the fleet belongs to another."""
+    """Raise if part of the fleet belongs to another owner."""
     for words in found.values():
         hint = "name another fleet with --name, or take this one over with --adopt after its own driver was stopped"
         raise Conflict(words, hint=hint)

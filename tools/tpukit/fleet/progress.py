@@ -1,5 +1,7 @@
-"""How far a fleet is, as the checkpoints and claims of its streams say: two lists of the bucket, however many shards
-there are. A document that cannot be read is left out and named; the others count."""
+"""Progress of a fleet from the checkpoints and claims of its streams: two list requests for any number of shards.
+
+A document that cannot be read is skipped and named; the others count.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ _UNREADABLE = (ValueError, TypeError, KeyError, AttributeError, OSError, Recursi
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """Shards that are in the bucket, and the samples in them."""
+    """Number of shards in the bucket, and of samples in them."""
 
     shards: int = 0
     samples: int = 0
@@ -26,8 +28,8 @@ class Made:
 @dataclass(frozen=True, slots=True)
 class Progress:
     total: Made = Made()
-    workers: Mapping[str, Made] = field(default_factory=dict)  # by slot, wherever it was
-    beats: Mapping[str, str] = field(default_factory=dict)  # by slot: another text whenever its claim is renewed
+    workers: Mapping[str, Made] = field(default_factory=dict)  # by slot, in any zone
+    beats: Mapping[str, str] = field(default_factory=dict)  # by slot: the text changes with every renewal of its claim
     problems: tuple[str, ...] = ()  # documents that cannot be read
 
 
@@ -45,7 +47,7 @@ def read(output: str) -> Progress:
             before = workers.get(slot, Made())
             workers[slot] = Made(before.shards + one.shards, before.samples + one.samples)
     for name, about in _documents(output, CLAIMS, _beat):
-        if isinstance(about, Exception):  # a claim that cannot be read says nothing
+        if isinstance(about, Exception):  # a claim that cannot be read is no sign of life
             continue
         if worker := str(about.get("worker", "")):
             beats[_slot(worker)] = f"{beats.get(_slot(worker), '')} {name} {about.get('beat', '')}".strip()
@@ -63,13 +65,15 @@ def _made(about: Mapping[str, str] | Exception) -> Mapping[str, Made]:
 
 
 def _slot(name: str) -> str:
-    """tpu-us-central1-a-0 and tpu-us-central1-b-for-us-central1-a-0 are one worker."""
+    """Return the worker's slot: tpu-us-central1-a-0 and tpu-us-central1-b-for-us-central1-a-0 are the same worker."""
     return name.rpartition("-for-")[2].removeprefix("tpu-")
 
 
 def _documents(output: str, folder: str, of_content: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the metadata of all documents in a folder, or the error of one that cannot be read. A folder on a disk has
-    no metadata: `of_content` makes it from the document."""
+    """Yield the metadata of all documents in a folder, or the error of one that cannot be read.
+
+    A local folder has no metadata: `of_content` makes it from the document.
+    """
     if output.startswith("gs://"):
         for name, about in objects.metadata(f"{output}/{folder}/").items():
             yield f"{folder}/{name}", about

@@ -1,4 +1,4 @@
-"""The hosts of a fleet's TPU VMs: how they are reached, and what their supervisors are asked."""
+"""Access to the hosts of a fleet's TPU VMs, and requests to their supervisors."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ SETUP_SECONDS = 1800.0
 UPLOAD_SECONDS = 600.0
 KEY_READERS = 16
 MOST_WORDS = 500
-"""Characters of a message that a program reports."""
+"""Maximum characters of a message that a program reports."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """A host that was asked: its report, or why there is none."""
+    """A host that was asked: its report, or the reason why there is none."""
 
     host: Host | None = None
     why: str = ""
-    silent: bool = False  # it does not answer at all
+    silent: bool = False  # it does not respond at all
     witness: bool = False  # another host of its zone did
 
 
 def job_of(worker: Worker) -> str:
-    """What the supervisor knows the worker's program by: other code is another job, with a folder of its own."""
+    """Return the supervisor's name for the worker's program: other code is another job, with its own folder."""
     return f"fleet-{worker.work.code[:12]}" if worker.work else ""
 
 
@@ -47,7 +47,7 @@ class Reach:
     channel: Channel
     user: str
     external_ips: bool
-    store: str  # mark of who launches
+    store: str  # mark of the launching store
     host_keys: dict[str, tuple[str, ...]] = field(default_factory=dict)  # of nodes, by their ids
 
     @property
@@ -55,7 +55,7 @@ class Reach:
         return f"{self.user}:{self.channel.public_key()}"
 
     def login(self, zone: str, node: Node) -> Login | None:
-        """None before its host has published a host key."""
+        """Return the login of a host; None until it has published a host key."""
         if node.id not in self.host_keys:
             keys = self.client.host_keys(zone, node.name)
             if not keys or not keys[0] or not node.hosts:
@@ -65,13 +65,16 @@ class Reach:
         return Login(address, self.user, self.host_keys[node.id])
 
     def admit(self, zone: str, node: Node) -> None:
-        """Let our key into a TPU VM that another driver made."""
+        """Add our key to a TPU VM that another driver made."""
         if self.ssh_keys not in node.metadata.get(SSH_KEYS, "").splitlines():
             self.client.set_metadata(zone, node.name, node.id, lambda found: with_key(found, self.ssh_keys))
 
     def look(self, zone: str, asked: Sequence[tuple[Worker, Node]]) -> list[Sight]:
-        """Ask many hosts at once. A host that refuses our key, and one that our key could not be written to, is unseen
-        for a fault of our own; one that does not answer, or has published no host key, is silent."""
+        """Ask many hosts concurrently.
+
+        A host that refuses our key, or to which our key could not be written, is unseen because of a fault on our side.
+        A host that does not respond, or has published no host key, is silent.
+        """
         if not asked:
             return []
         let_in = fence.carry(partial(self._let_in, zone))
@@ -89,7 +92,7 @@ class Reach:
         ]
 
     def answers(self, zone: str, node: Node) -> bool:
-        """Return whether a host answers us at all."""
+        """Return whether a host responds to us at all."""
         login = self._let_in(zone, node)
         if not isinstance(login, Login):
             return False
@@ -114,13 +117,13 @@ class Reach:
         env: Mapping[str, str],
         unattended: Mapping[str, Any] | None = None,
     ) -> None:
-        """Start the worker's program, unless it runs. `unattended`: what ends without a driver."""
+        """Start the worker's program, unless it runs. `unattended` has the limits for a missing driver."""
         assert worker.work is not None
         about = {"job": job_of(worker), "attempt": worker.attempt, "code": worker.work.code}
         ready = self._ask(login, {"do": "prepare", **about})
         if holder := ready["held"]:
             if holder["job"] == about["job"]:
-                return  # another driver was faster: its attempt is taken for ours when it is next seen
+                return  # another driver was faster: its attempt is adopted in the next round
             if not str(holder["job"]).startswith("fleet-"):
                 raise Conflict(f"job {holder['job']} runs on {worker.tpu}", hint="stop it first")
             self._ask(login, {"do": "stop", "grace": 0, **holder})
@@ -135,7 +138,7 @@ class Reach:
         self._ask(login, {"do": "stop", "grace": 0, "job": job_of(worker), "attempt": attempt})
 
     def log(self, worker: Worker, login: Login, position: int = 0) -> tuple[dict[str, Any], Host]:
-        """Return what the program printed from `position` on, and what its host reports of it."""
+        """Return what the program printed from `position` on, and its host's report."""
         wanted = {"job": job_of(worker), "attempt": worker.attempt, "log": position}
         answer = self._ask(login, {"do": "status", "attempts": [wanted]})
         piece: dict[str, Any] = answer["attempts"][0]["log"]
@@ -195,7 +198,7 @@ def _host(worker: Worker, answer: Answer) -> Host:
 
 
 def _values(text: str) -> dict[str, Any]:
-    """Return the report that the program wrote; whatever else is in that file counts as none."""
+    """Return the program's report; anything else in that file counts as none."""
     try:
         values = json.loads(text)
     except (ValueError, RecursionError):

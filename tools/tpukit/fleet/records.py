@@ -1,7 +1,7 @@
-"""Records of a fleet: what it is to do, and of each worker where it is and how often it was launched.
+"""Records of a fleet: its task, and for each worker its location and number of launches.
 
-Which TPU VM belongs to which worker, and to whom the fleet belongs, is in the labels of the TPU VMs; what is to be done
-is in the bucket (plan.json), and what was done are the shards. A driver elsewhere makes new records from those.
+The labels of the TPU VMs say which worker and which owner each belongs to; the task is in the bucket (plan.json), and
+the completed work is in the shards. A driver elsewhere makes new records from those.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ FLEET, SLOT, OWNER, STORE = "tpukit-fleet", "tpukit-fleet-worker", "tpukit-fleet
 """Labels of TPU VMs."""
 LONGEST_NAME = 63
 UNLABELLED = "/"
-"""The mark of TPU VMs that an earlier version made, without the labels of owner and store."""
+"""Mark of TPU VMs that an earlier version made, without the labels of owner and store."""
 
 
 class Work(msgspec.Struct, frozen=True):
-    """What all workers do."""
+    """The task of all workers."""
 
     data: str  # gs:// folder of the streams
     output: str
     program: str
     options: dict[str, str] = {}
     shard_samples: int = 1000
-    patience: float = 1800.0  # seconds that a worker may not move
+    patience: float = 1800.0  # seconds that a worker may be without progress
     claim_seconds: float = 60.0
     code: str = ""  # digest of the archive that hosts get
-    archive: str = ""  # where that is: gs:// or a file
+    archive: str = ""  # address of the archive: gs:// or a file
     requirements: str = ""  # file in that folder
 
 
@@ -39,50 +39,52 @@ class Worker(msgspec.Struct, frozen=True):
     """One place in a fleet, which has one TPU VM at a time."""
 
     fleet: str
-    zones: list[str]  # where it may be, its own first
+    zones: list[str]  # allowed zones, its own first
     number: int  # in its own zone
     tpu_type: str
     order: float
-    zone: str = ""  # where it is, or will be requested
+    zone: str = ""  # current zone, or zone of the next request
     spot: bool = True
     wanted: str = "ready"  # ready: the TPU VM; work: that and its program; gone: nothing
     work: Work | None = None
     state: str = "active"  # active, done, failed, gone
     message: str = ""
-    moving: bool = False  # what is left of it in its zone is deleted first
-    move_after: float = 300.0  # seconds without hardware, where it may move
-    since: float = 0.0  # waits for hardware, since when
-    silent: float = 0.0  # its host does not answer, since when
+    moving: bool = False  # remaining objects in its zone are deleted first
+    move_after: float = 300.0  # seconds without hardware before it may move
+    since: float = 0.0  # since when it waits for hardware
+    silent: float = 0.0  # since when its host does not respond
     attempt: int = 0  # the launch whose end is awaited; 0: none
     ran: int = 0  # the attempt that its host reported as running
-    failures: int = 0  # launches in a row that made no shard
-    base: int = 0  # shards that it had made when it was launched
-    tpu_state: str = ""  # as Google says
+    failures: int = 0  # consecutive launches that made no shard
+    base: int = 0  # shards that it had made at launch
+    tpu_state: str = ""  # as reported by Google
     samples: int = 0
     shards: int = 0
-    owner: str = ""  # whose fleet it is, as the label has it; empty in records of earlier versions
+    owner: str = ""  # owner of the fleet, as on the label; empty in records of earlier versions
     store: str = ""  # label of the store that has this record
-    adopted: list[str] = []  # marks of other owners and stores whose TPU VMs of this fleet were taken over
-    distinct: bool = False  # the name of its TPU VM carries the fleet's: the short one belongs to another
+    adopted: list[str] = []  # marks of other owners and stores whose TPU VMs of this fleet were adopted
+    distinct: bool = False  # its TPU VM's name includes the fleet, because the short name belongs to another
     used: list[str] = []  # zones in which it was ever requested: a late request may still appear there
-    asked: float = 0.0  # when it was last requested
-    launched: int = 0  # the highest number that any of its launches had
-    unattended: float = 0.0  # seconds without a driver after which its TPU VM ends by itself; 0: never
+    asked: float = 0.0  # time of the last request
+    launched: int = 0  # the highest number of its launches
+    unattended: float = 0.0  # seconds without a driver after which its TPU VM ends itself; 0: never
 
     @property
     def slot(self) -> str:
-        """The same wherever it is, and however many workers there are: us-central1-a-0"""
+        """The worker's identity, such as us-central1-a-0, independent of its zone and of the number of workers."""
         return f"{self.zones[0]}-{self.number}"
 
     @property
     def alias(self) -> str:
-        """Return the name under which it makes shards: tpu-us-central1-a-0, and in another zone than its own
-        tpu-us-central1-b-for-us-central1-a-0."""
+        """The name under which the worker makes shards.
+
+        It is tpu-us-central1-a-0, or tpu-us-central1-b-for-us-central1-a-0 in another zone than its own.
+        """
         return f"tpu-{self.slot}" if self.zone == self.zones[0] else f"tpu-{self.zone}-for-{self.slot}"
 
     @property
     def tpu(self) -> str:
-        """Return the name of its TPU VM: the alias, with the name of the fleet where another one has that."""
+        """The name of its TPU VM: the alias, including the name of the fleet if the alias is taken."""
         if not self.distinct:
             return self.alias
         name = f"tpu-{self.fleet}-{self.alias.removeprefix('tpu-')}"
@@ -104,14 +106,14 @@ class Worker(msgspec.Struct, frozen=True):
         return f"{self.owner}/{self.store}"
 
     def owns(self, labels: Mapping[str, str]) -> bool:
-        """Return whether something with these labels is this worker's, and not that of another owner or store."""
+        """Return whether an object with these labels is this worker's, and not that of another owner or store."""
         if labels.get(FLEET) != self.fleet or labels.get(SLOT) != self.slot:
             return False
         return mark_of(labels) in (self.mark, *self.adopted)
 
     @property
     def everywhere(self) -> list[str]:
-        """Return all zones in which something of it may be."""
+        """All zones in which objects of the worker may exist."""
         return list(dict.fromkeys((*self.zones, self.zone, *self.used)))
 
 
@@ -127,7 +129,7 @@ msgspec.json.Decoder(Worker)
 
 
 def home_of(slot: str) -> tuple[str, int] | None:
-    """Return zone and number of a worker, as its label has them; None where the text is not a slot."""
+    """Return zone and number of a worker from its label; None if the text is not a slot."""
     zone, _, number = slot.rpartition("-")
     return (zone, int(number)) if zone and number.isdigit() else None
 

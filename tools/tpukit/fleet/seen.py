@@ -1,4 +1,4 @@
-"""What can be seen of a worker, and what can be done for it, as plain data."""
+"""Observations of a worker and possible acts, as plain data."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ class Host:
     """The report of a host about the worker's program."""
 
     running: int = 0  # attempt
-    code: int | None = None  # exit code of the attempt that was asked for; None: it has not ended, or was not started
+    code: int | None = None  # exit code of the requested attempt; None: it has not ended, or was not started
     lost: bool = False  # it has ended without an exit code
     frozen: bool = False
     moved: float = 0.0  # when it last made progress
     samples: int = 0
     shards: int = 0
-    latest: int = 0  # the highest attempt that was ever started or stopped there
+    latest: int = 0  # the highest attempt ever started or stopped there
     error: str = ""  # why the program cannot run
-    warning: str = ""  # what the program left out
+    warning: str = ""  # what the program skipped
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Found:
     node_id: str = ""
     queued: str | None = None
     queued_id: str = ""
-    blocked: bool = False  # a request that can only fail: the TPU VM of another has the name
+    blocked: bool = False  # a request that must fail, because another's TPU VM has the name
 
     @property
     def leaving(self) -> bool:
@@ -44,36 +44,36 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One worker, in the zone where its record says that it is, and beyond."""
+    """One worker, in the zone of its record and beyond."""
 
-    node: str | None = None  # state of the TPU VM of its name; None: there is none
+    node: str | None = None  # state of the TPU VM of its name; None: it does not exist
     node_id: str = ""
-    queued: str | None = None  # state of the request for it; None: there is none
-    error: str = ""  # of a request that failed
-    foreign: bool = False  # one of them is not ours
+    queued: str | None = None  # state of the request for it; None: it does not exist
+    error: str = ""  # error of a failed request
+    foreign: bool = False  # node or request is not ours
     host: Host | None = None  # None: it was not asked, or is not seen
     shards: int = 0  # of this worker, in the bucket
-    quiet: float = 0.0  # seconds in which its host answered and reported no progress
-    elsewhere: tuple[Found, ...] = ()  # all else that carries the labels of this worker
+    quiet: float = 0.0  # seconds in which its host responded and reported no progress
+    elsewhere: tuple[Found, ...] = ()  # all other objects with the labels of this worker
     queued_id: str = ""
-    mixed: bool = False  # one of node and request is ours, and the other is not
-    owner: str = ""  # of what is not ours, where its labels say so
+    mixed: bool = False  # only one of node and request is ours
+    owner: str = ""  # owner of what is not ours, if its labels name one
     hidden: tuple[str, ...] = ()  # zones of this worker that cannot be listed now
     unseen: str = ""  # why the host of a READY TPU VM is not seen
-    silent: bool = False  # it does not answer at all; one that refuses our key is not silent
-    witness: bool = False  # another host of this zone answered in the same round
-    beat: str = ""  # of the worker's claim in the bucket: another one whenever it is renewed
-    proven: float = 0.0  # seconds in which it was silent, others of its zone answered, and the bucket showed no life
+    silent: bool = False  # it does not respond at all; a host that refuses our key is not silent
+    witness: bool = False  # another host of this zone responded in the same round
+    beat: str = ""  # of the worker's claim in the bucket: changes with every renewal
+    proven: float = 0.0  # seconds of silence while others of its zone responded and the bucket showed no life
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What is to be deleted, if it is still what was seen."""
+    """An object to delete, if it is still the observed one."""
 
     zone: str
     name: str
     node_id: str = ""  # empty: there was no TPU VM
-    queued_id: str = ""  # empty: there was no request, or it was not looked for
+    queued_id: str = ""  # empty: there was no request, or it was not looked up
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +98,6 @@ class Stop:
 
 
 def tpu_state(seen: Seen) -> str:
-    """Return the state of its TPU VM as people read it."""
+    """Return the state of its TPU VM for display."""
     state = seen.node if seen.node is not None else f"queued: {seen.queued}" if seen.queued is not None else "NOT_FOUND"
     return state or "UNKNOWN"

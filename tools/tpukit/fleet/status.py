@@ -1,5 +1,7 @@
-"""What a fleet is now, for people: two lists of each zone and one of the bucket, however many workers there are. No
-host is asked, and nothing is written."""
+"""The current status of a fleet, for display: two list requests per zone and one of the bucket, for any fleet size.
+
+No host is asked, and nothing is written.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,10 @@ from tpukit.google.tpu_vm import TpuVms
 def status(
     client: TpuVms, fleet: str, known: Sequence[Worker], zones: Sequence[str], work: Work | None = None
 ) -> list[Worker]:
-    """Return the workers that are known, and those of the fleet in these zones that another machine made, as they are
-    now. A worker in a zone that cannot be listed says so."""
+    """Return the known workers and those that another machine made in these zones, in their current state.
+
+    A worker in a zone that cannot be listed has a message that says so.
+    """
     every = sorted({*zones, *(one.zone for one in known)})
     listed = listing.read_all(client, every)
     slots = {one.slot for one in known}
@@ -42,7 +46,7 @@ def _others(fleet: str, listed: Mapping[str, Zone], work: Work | None) -> Iterab
             wanted="work" if work else "ready",
             work=work,
             owner=piece.labels[0].get(OWNER, ""),
-            adopted=[whose, UNLABELLED],  # it is shown, whosever it is
+            adopted=[whose, UNLABELLED],  # shown regardless of its owner
         )
         worker = replace(worker, distinct=worker.tpu != piece.name)
         made[slot] = worker

@@ -1,10 +1,10 @@
-"""A dataset of samples, one to a line, split into streams that workers take one at a time.
+"""A dataset of samples, one per line, split into streams that workers take one at a time.
 
-Sample i is line i // N of stream i mod N, so the split depends on nothing but the lines and N, and every stream has an
-equal share of whatever the dataset is sorted by. It is made in one pass in constant memory. Files, in one folder:
+Sample i is line i // N of stream i mod N, so the split depends only on the lines and N, and every stream has an equal
+share of any order in the dataset. The split takes one pass in constant memory. Files, in one folder:
 
     stream_000.jsonl ...   the samples
-    streams.json           of each stream its samples, bytes and checksum; written last, so it is there or nothing is
+    streams.json           samples, bytes and checksum of each stream; written last, so a partial split has none
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from tpukit.core.errors import Invalid, NotFound, Transient
 from tpukit.jobs.spec.fleet import MOST_STREAMS
 
 BLOCK = 4 << 20
-"""Bytes that are read at once."""
+"""Bytes per read."""
 LARGE = 256 << 20
-"""Bytes of a dataset for which it is worth while to start processes."""
+"""Bytes of a dataset from which starting processes pays off."""
 MOST_PROCESSES = 8
 _SPACE = ord(" ")
 Line = bytes | memoryview
@@ -47,15 +47,15 @@ class Stream(msgspec.Struct, frozen=True):
 
 
 class Streams(msgspec.Struct, frozen=True):
-    """What is in a folder of streams."""
+    """The content of a folder of streams."""
 
-    sources: dict[str, str]  # by name, what they looked like: another file of that name is split again
+    sources: dict[str, str]  # size and time by name: a changed file is split again
     limit: int
     streams: list[Stream]
 
     @property
     def digest(self) -> str:
-        """Of the samples, wherever they came from. Workers compute the same (host.worker.digest_of)."""
+        """Digest of the samples, regardless of their source. Workers compute the same (host.worker.digest_of)."""
         lines = [f"{stream.name} {stream.samples} {stream.sha256}" for stream in self.streams]
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
@@ -69,8 +69,10 @@ def name_of(index: int) -> str:
 
 
 def split(sources: Sequence[Path], folder: Path, count: int, *, limit: int = 0) -> tuple[Streams, bool]:
-    """Make `folder` of `count` streams, with at most `limit` samples each (0: all), unless it is there already; whether
-    it had to be made."""
+    """Split the sources into `count` streams in `folder`, with at most `limit` samples each (0: all).
+
+    A folder with the same split is kept. Return the streams, and whether they had to be made.
+    """
     if not 1 <= count <= MOST_STREAMS:
         raise Invalid(f"{count} streams: there can be 1 to {MOST_STREAMS}")
     wanted = {str(source): _mark(source) for source in sources}
@@ -89,7 +91,7 @@ def split(sources: Sequence[Path], folder: Path, count: int, *, limit: int = 0) 
 
 
 def load(folder: Path) -> Streams | None:
-    """What was split into it; None where nothing was, or not to the end."""
+    """Return the streams in the folder; None if there is no complete split."""
     try:
         return msgspec.json.decode((folder / MANIFEST).read_bytes(), type=Streams)
     except FileNotFoundError:
@@ -99,13 +101,15 @@ def load(folder: Path) -> Streams | None:
 
 
 def damaged(folder: Path, streams: Streams) -> list[str]:
-    """Names of streams whose file is not what the manifest says."""
+    """Return the names of streams whose file does not match the manifest."""
     return [stream.name for stream in streams.streams if _read_back(folder / stream.name) != stream.sha256]
 
 
 def _write(sources: Sequence[Path], folder: Path, count: int, limit: int) -> list[Stream]:
-    """Where there is much to do, processes share the streams: each reads everything and writes what is its own. Threads
-    would not do: cutting lines keeps the interpreter from the checksums, which are half of the work."""
+    """Write the streams; for large datasets in several processes, each of which reads everything and writes its share.
+
+    Threads would not help: cutting lines holds the interpreter lock, and checksums are half of the work.
+    """
     size = sum(source.stat().st_size for source in sources)
     shares = min(len(os.sched_getaffinity(0)), count, MOST_PROCESSES) if size >= LARGE else 1
     part = partial(_write_some, sources, folder, count, limit)
@@ -123,15 +127,15 @@ def _write(sources: Sequence[Path], folder: Path, count: int, limit: int) -> lis
 
 
 def _leave_quietly() -> None:
-    """On Ctrl-C: who asked says what happened."""
+    """Exit silently on Ctrl-C: the parent process reports it."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _write_some(sources: Sequence[Path], folder: Path, count: int, limit: int, mine: range) -> list[Stream]:
-    """The streams of these numbers."""
+    """Write the streams of these numbers."""
     with ExitStack() as stack:
         writers = {index: stack.enter_context(closing(_Writer(folder / name_of(index)))) for index in mine}
-        done = 0  # samples so far: the next one goes to the stream of that number
+        done = 0  # samples so far, which determines the stream of the next one
         for block in _blocks(sources):
             lines = block[: limit * count - done] if limit else block
             for index, writer in writers.items():
@@ -143,7 +147,7 @@ def _write_some(sources: Sequence[Path], folder: Path, count: int, limit: int, m
 
 
 class _Writer:
-    """Of one stream."""
+    """The writer of one stream."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._file = path, path.open("wb", buffering=0)
@@ -155,7 +159,7 @@ class _Writer:
         self._samples += len(lines)
         self._size += len(part)
         left = memoryview(part)
-        while left:  # a file without a buffer may take less than all, as one on a disk that fills up
+        while left:  # an unbuffered file may take less than all, for example on a disk that fills up
             left = left[self._file.write(left) :]
 
     def end(self) -> Stream:
@@ -167,7 +171,7 @@ class _Writer:
 
 
 def _blocks(sources: Sequence[Path]) -> Iterator[list[Line]]:
-    """Lines of all sources in turn, some at a time, each with its end. Blank ones are no samples."""
+    """Yield the lines of all sources in turn, in blocks, each with its newline. Blank lines are not samples."""
     for source in sources:
         with _opened(source) as file:
             rest = b""  # of a line whose end is in the next block
@@ -183,7 +187,7 @@ def _blocks(sources: Sequence[Path]) -> Iterator[list[Line]]:
 
 
 def _lines(rest: bytes, block: bytes, end: int) -> list[Line]:
-    """Views, because a copy of each line would cost as much as all else that is done with it."""
+    """Return views of lines, because copying each line would cost as much as all other work on it."""
     start = block.find(b"\n") + 1
     first = rest + block[:start]
     lines: list[Line] = [] if first.isspace() else [first]
@@ -198,7 +202,7 @@ def _lines(rest: bytes, block: bytes, end: int) -> list[Line]:
 
 def _opened(source: Path) -> IO[bytes]:
     if source.suffix == ".gz":
-        opened: Any = gzip.open(source, "rb")  # noqa: SIM115  # whoever asked closes it
+        opened: Any = gzip.open(source, "rb")  # noqa: SIM115  # the caller closes it
         compressed: IO[bytes] = opened
         return compressed
     return source.open("rb")

@@ -1,4 +1,4 @@
-"""Whether the output of a fleet is all there: every shard of every stream once, with the content that was recorded."""
+"""Verification of a fleet's output: every shard of every stream exists once, with the recorded content."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ READERS = 8
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    shards: int  # that are there and right
+    shards: int  # that exist and are correct
     samples: int
     bytes: int
     problems: tuple[str, ...]
 
 
 def verify(data: str, output: str, *, contents: bool = True) -> Verdict:
-    """`contents`: read every shard and compare its checksum; else names and sizes alone."""
+    """Verify the output; with `contents`, read every shard and compare its checksum, else only names and sizes."""
     there = dataset.sizes(output)
     if "run.json" not in there:
         raise Invalid(f"there is no run.json in {output}: no worker has begun")
@@ -66,7 +66,7 @@ def verify(data: str, output: str, *, contents: bool = True) -> Verdict:
 
 
 def expected(streams: Streams, run: Mapping[str, Any]) -> dict[str, int]:
-    """Names of all shards, with the number of samples in each."""
+    """Return the names of all shards, with the number of samples in each."""
     each = int(run["shard_samples"])
     return {
         f"{stream.name.partition('.')[0]}/shard_{index:05d}{run['suffix']}": min(each, stream.samples - index * each)
@@ -82,7 +82,7 @@ def _checkpoint(output: str, folder: str, there: Mapping[str, int]) -> Sequence[
     try:
         shards: Sequence[Mapping[str, Any]] = json.loads(dataset.read(f"{output}/{name}"))["shards"]
     except (ValueError, KeyError, TypeError):
-        return []  # each of its shards is a problem then
+        return []  # then each of its shards is reported
     return shards
 
 

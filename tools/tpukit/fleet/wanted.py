@@ -40,7 +40,7 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 def root_of(bucket: str) -> str:
-    """gs://BUCKET, however it was written; a folder that all hosts share is one too."""
+    """Return gs://BUCKET for a bucket name or address; the path of a folder shared by all hosts is kept."""
     return bucket.rstrip("/") if bucket.startswith(("gs://", "/")) else f"gs://{bucket.rstrip('/')}"
 
 

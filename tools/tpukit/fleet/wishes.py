@@ -1,7 +1,7 @@
-"""What a person wants of a fleet, written into the records of its workers. Drivers do the rest.
+"""User requests for a fleet, written into the records of its workers. Drivers carry them out.
 
 A record that cannot be read (a newer version wrote it) counts as active: it is neither changed nor deleted, and the
-others go on.
+others continue.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ def want(
     only: bool = True,
     again: bool = False,
 ) -> None:
-    """Make the records say what a person wants now: these workers and, with `only`, no other ones of the fleet. With
-    `again`, those that are done look whether there is more to do.
+    """Update the records to these workers and, with `only`, no other ones of the fleet.
 
-    `there`: what the fleet has. What is there without a record was made by a driver elsewhere: it is taken over or,
-    with `only`, deleted. The caller has checked whose it is."""
+    With `again`, workers that are done check for more work. `there` is what the fleet has: TPU VMs without a record
+    were made by a driver elsewhere, and are adopted or, with `only`, deleted. The caller has checked their owner.
+    """
     closed = unreadable(store, fleet)
     for worker in workers:
         if worker.key in closed:
@@ -56,7 +56,7 @@ def want(
 
 
 def adopt(store: Store, fleet: str, me: Identity, marks: Iterable[str]) -> None:
-    """Make the records of a fleet those of this user, with all that carries these marks."""
+    """Assign the records of a fleet to this user, including everything with these marks."""
     more = list(marks)
 
     def mine(old: Worker) -> Worker:
@@ -73,15 +73,17 @@ def _joined(old: Worker, me: Identity, more: Iterable[str]) -> list[str]:
 
 
 def forget_seen(store: Store, fleet: str) -> None:
-    """Clear what was seen of workers before, for a command that waits until they are ready or launched: a round may be
-    slow or fail, and the records would still say what was true then."""
+    """Clear earlier observations of workers, for a command that waits until they are ready or launched.
+
+    A round may be slow or fail, and the records would still show an outdated state.
+    """
     for entry in everything(store, WORKERS, states=ACTIVE):
         if entry.value.fleet == fleet and _unseen(entry.value) != entry.value:
             change(store, WORKERS, entry.key, _unseen)
 
 
 def _unseen(worker: Worker) -> Worker:
-    # A worker that is done is not looked at again: what is known of it stays.
+    # A worker that is done is not observed again, so keep what is known of it.
     return replace(worker, tpu_state="", ran=0) if worker.state in ACTIVE else worker
 
 
@@ -95,8 +97,10 @@ def discard(
     me: Identity,
     adopted: Sequence[str] = (),
 ) -> int:
-    """Make the records say that workers of these slots are to be deleted, also those that only a driver elsewhere
-    knows; return how many there are."""
+    """Mark the workers of these slots for deletion, and return their number.
+
+    This includes workers known only to a driver elsewhere.
+    """
     closed = unreadable(store, fleet)
     surplus = {one.slot: one for one in of(store, fleet) if meant(one.slot)}
     for slot, pieces in there.pieces.items():
@@ -112,7 +116,7 @@ def discard(
 
 def _discard(store: Store, gone: Worker, now: float) -> None:
     def how(old: Worker) -> Worker:
-        # One that was gone came back elsewhere: where it is now counts.
+        # A deleted worker that was recreated elsewhere counts where it is now.
         return gone if old.state == "gone" else replace(old, wanted="gone", state="active", moving=False)
 
     _change(store, gone, how, "it is to be deleted", now)
@@ -142,9 +146,9 @@ def _put(store: Store, worker: Worker, now: float, *, again: bool) -> None:
             owner=worker.owner,
             store=worker.store,
             adopted=_joined(old, me, worker.adopted),
-            # A zone that is no longer wanted may still have something of it.
+            # A zone that is no longer wanted may still have objects of it.
             used=_both(old.used, [old.zone]),
-            # What ended is not asked about any more; what runs is known by its own number.
+            # Ended attempts are not queried any more; running ones are known by their own number.
             attempt=old.attempt if old.state == "active" or state == "done" else 0,
             launched=max(old.launched, old.attempt),
         )

@@ -1,6 +1,6 @@
-"""What runs beside training, in every place: start-up, checkpoints, progress, TensorBoard.
+"""The library for training programs, in every place: start-up, checkpoints, progress, TensorBoard.
 
-It imports nothing else of tpukit and, until used, nothing heavy, so a training image needs little more than JAX.
+It imports nothing else of tpukit and loads heavy packages only on use, so a training image needs little more than JAX.
 
     from tpukit import host
 

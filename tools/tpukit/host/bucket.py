@@ -1,8 +1,8 @@
-"""Files that many machines share: a bucket of Cloud Storage, or a folder. Standard library only, for bare TPU VMs.
+"""Files that many machines share: a Cloud Storage bucket or a folder. Standard library only, for bare TPU VMs.
 
-Both give what resuming rests on: a file appears with all its content or not at all, of two that create one file one
-wins, and one that somebody else has replaced since it was read is not replaced. What passes by itself (429, 5xx, lost
-connections) is asked again here. https://cloud.google.com/storage/docs/request-preconditions
+Both give the guarantees that resuming depends on: a file appears with all its content or not at all, exactly one of two
+concurrent creations succeeds, and a file that another process has replaced since it was read is not replaced. Transient
+errors (429, 5xx, lost connections) are retried here. https://cloud.google.com/storage/docs/request-preconditions
 """
 
 from __future__ import annotations
@@ -34,38 +34,41 @@ _BYTES = "application/octet-stream"
 _NO_LINKS = (errno.ENOSYS, errno.EPERM, errno.EOPNOTSUPP)
 _MOUNTED = "if it is a mounted bucket, write gs://BUCKET/FOLDER in its place"
 _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-"""Past every proxy: metadata servers are not behind one."""
+"""An opener that ignores proxies: metadata servers are not behind one."""
 
 
 class Away(OSError):
-    """It did not answer, again and again."""
+    """No response after `TRIES` attempts."""
 
 
 class Files(Protocol):
     def list(self, prefix: str) -> Mapping[str, int]:
-        """Sizes of all files whose names begin so."""
+        """Return the sizes of all files whose names begin with `prefix`."""
 
     def about(self, prefix: str) -> Mapping[str, Mapping[str, str]]:
-        """What `replace` was told about all files whose names begin so."""
+        """Return the metadata that `replace` stored for all files whose names begin with `prefix`."""
 
     def read(self, name: str) -> tuple[bytes, str] | None:
-        """Content, and a mark that is another one whenever it is replaced. None: there is no such file."""
+        """Return the content and a mark that changes with every replacement; None if there is no such file."""
 
     def fetch(self, name: str, target: Path) -> str:
-        """Copy it to this disk in pieces; its SHA-256."""
+        """Copy the file to local disk in pieces and return its SHA-256."""
 
     def create(self, name: str, data: bytes) -> bool:
-        """False: there is one already, and it stays."""
+        """Create the file; return False and leave it unchanged if it already exists."""
 
     def replace(self, name: str, data: bytes, mark: str, about: Mapping[str, str] | None = None) -> str | None:
-        """Its new mark; None where it is not what it was when `mark` was given. An empty mark: there was none.
-        `about`: metadata. A folder has none: a document in it has to say the same."""
+        """Replace the file and return its new mark; None if it has changed since `mark` was returned.
+
+        An empty mark means that the file must not exist. `about` is metadata. A folder has none: a document in it has
+        to hold the same fields.
+        """
 
     def delete(self, name: str) -> None: ...
 
 
 def opened(address: str) -> Files:
-    """gs://BUCKET/PREFIX, or a folder."""
+    """Return the files below gs://BUCKET/PREFIX or a local folder."""
     if not address.startswith("gs://"):
         return Folder(Path(address).expanduser())
     bucket, _, prefix = address.removeprefix("gs://").rstrip("/").partition("/")
@@ -109,7 +112,7 @@ class Folder:
         return True
 
     def replace(self, name: str, data: bytes, mark: str, about: Mapping[str, str] | None = None) -> str | None:
-        # Whoever is frozen with the lock stops all others: it is held for a moment only.
+        # A process that is suspended with the lock blocks all others, so hold it only briefly.
         with self._draft(name, data) as draft, self._locked():
             there = self.read(name)
             if (there[1] if there else "") != mark:
@@ -146,7 +149,7 @@ class Bucket:
     def __init__(self, bucket: str, prefix: str) -> None:
         self._bucket, self._prefix = bucket, prefix
         emulator = os.environ.get("STORAGE_EMULATOR_HOST", "").rstrip("/")
-        # The second variable is that of Google's own client, for an address where one has to sign in.
+        # The second variable is that of Google's own client, for an address that needs credentials.
         elsewhere = os.environ.get("API_ENDPOINT_OVERRIDE", "").rstrip("/")
         self._host = emulator or elsewhere or "https://storage.googleapis.com"
         self._metadata = os.environ.get("GCE_METADATA_HOST", "")
@@ -194,7 +197,10 @@ class Bucket:
             self._expect(status, data, f"delete {name}")
 
     def _upload(self, name: str, data: bytes, generation: str, about: Mapping[str, str] | None = None) -> str | None:
-        """A request whose answer was lost may have been done: then what is there is what we brought."""
+        """Upload an object if its generation matches, and return the new generation; None if it does not.
+
+        A retried request may have succeeded before its response was lost: then the stored content equals `data`.
+        """
         how = "multipart" if about else "media"
         query = {"uploadType": how, "name": self._prefix + name, "ifGenerationMatch": generation}
         path = f"/upload/storage/v1/b/{quote(self._bucket)}/o?{urlencode(query)}"
@@ -247,7 +253,10 @@ class Bucket:
         return send(request, timeout=SECONDS)
 
     def _credentials(self) -> str:
-        """Of the machine's service account. https://cloud.google.com/compute/docs/access/authenticate-workloads"""
+        """Return an access token of the machine's service account.
+
+        https://cloud.google.com/compute/docs/access/authenticate-workloads
+        """
         if time.monotonic() >= self._until:
             address = f"http://{self._metadata or 'metadata.google.internal'}{_TOKEN}"
             request = urllib.request.Request(address, headers={"Metadata-Flavor": "Google"})
@@ -270,7 +279,7 @@ class Bucket:
 
 
 def _texts(content: bytes) -> Mapping[str, str]:
-    """Return the text fields of a document; none where it cannot be read."""
+    """Return the text fields of a document; none if it cannot be parsed."""
     try:
         values = json.loads(content)
     except (ValueError, RecursionError):
@@ -279,8 +288,11 @@ def _texts(content: bytes) -> Mapping[str, str]:
 
 
 def _with_metadata(data: bytes, about: Mapping[str, str]) -> tuple[bytes, str]:
-    """https://cloud.google.com/storage/docs/uploading-objects#uploading-an-object: a multipart upload"""
-    boundary = hashlib.sha256(data).hexdigest()  # it is not in the data
+    """Return the body and content type of a multipart upload.
+
+    https://cloud.google.com/storage/docs/uploading-objects#uploading-an-object
+    """
+    boundary = hashlib.sha256(data).hexdigest()  # a digest of the data does not occur in the data
     first = f"--{boundary}\r\nContent-Type: application/json\r\n\r\n{json.dumps({'metadata': dict(about)})}\r\n"
     second = f"--{boundary}\r\nContent-Type: {_BYTES}\r\n\r\n"
     body = first.encode() + second.encode() + data + f"\r\n--{boundary}--\r\n".encode()

@@ -1,8 +1,8 @@
-"""Checkpoints in `workdir/checkpoints`: state and data position of one step, saved together or not at all.
+"""Checkpoints in `workdir/checkpoints`: the state and data position of one step, saved together or not at all.
 
 Saving happens in the background; a step counts as saved only when every host has written its part. A step that was
-being written when a host died is not there afterwards. What was saved has a checksum: a state that is read and is not
-the one that was saved is no state.
+being written when a host died does not exist afterwards. Saved states have a checksum: a state that does not match it
+is treated as unreadable.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _log = logging.getLogger(__name__)
 
 
 class DataIterator(Protocol):
-    """What knows and can be told its position in the data; a Grain iterator is one. The state must be JSON."""
+    """An iterator that can return and restore its position, such as a Grain iterator. The state must be JSON."""
 
     def get_state(self) -> Any: ...
     def set_state(self, state: Any) -> None: ...
 
 
 class Checkpoints:
-    """Save every `every` steps (0: only when told to leave) and keep the newest `keep`."""
+    """Save every `every` steps (0: only on termination) and keep the newest `keep`."""
 
     def __init__(self, host: Host, *, every: int, keep: int = 2) -> None:
         import orbax.checkpoint as ocp
@@ -42,7 +42,7 @@ class Checkpoints:
             f"{workdir}/checkpoints",
             options=ocp.CheckpointManagerOptions(
                 preservation_policy=ocp.checkpoint_managers.LatestN(keep),
-                # What a killed host left half-written.
+                # Removes what a killed host left half-written.
                 cleanup_tmp_directories=True,
             ),
             item_handlers={
@@ -56,18 +56,18 @@ class Checkpoints:
 
     @property
     def saved(self) -> int | None:
-        """The newest step that is wholly written. Raises what went wrong when writing one failed."""
+        """The newest step that is completely written. Raises the error of a failed write."""
         if self._requested != self._saved and not self._manager.is_saving_in_progress():
             self._manager.wait_until_finished()
             self._saved = self._requested
         return self._saved
 
     def restore_latest(self, abstract_state: Any, data: DataIterator) -> tuple[Any, int] | None:
-        """The newest state that all hosts can read, placed as `abstract_state` says, and its step; `data` moves to
-        where it was then.
+        """Restore the newest state that all hosts can read, and return it with its step.
 
-        One that cannot be read stays where it is until its step is saved again: the trouble may pass. None where
-        nothing has been saved: the beginning is the caller's to make. Raises where nothing that was saved can be read.
+        The state is placed as `abstract_state` says; `data` moves to its position at that step. A checkpoint that
+        cannot be read is kept until its step is saved again, because the fault may be temporary. Return None if nothing
+        has been saved: the caller then starts from the beginning. Raise if no saved checkpoint can be read.
         """
         first_error: Exception | None = None
         for step in sorted(self._manager.all_steps(), reverse=True):
@@ -86,8 +86,10 @@ class Checkpoints:
         return None
 
     def _read(self, step: int, abstract_state: Any) -> tuple[Any, Any, list[int], Exception | None]:
-        """This host's part of a checkpoint, without waiting for the others: one that cannot read its part would leave
-        them waiting."""
+        """Read this host's part of a checkpoint without waiting for the others.
+
+        A host that cannot read its part would otherwise leave them waiting.
+        """
         import orbax.checkpoint as ocp
 
         folder = self._manager.directory / str(step)
@@ -98,7 +100,7 @@ class Checkpoints:
             json = ocp.JsonCheckpointHandler()
             sums = json.restore(folder / "checksum")["sums"] if (folder / "checksum").exists() else []
             return state, json.restore(folder / "data"), sums, None
-        except Exception as error:  # whatever a spoilt file makes TensorStore, JSON or protobuf raise
+        except Exception as error:  # TensorStore, JSON and protobuf raise many kinds of errors for a damaged file
             return None, None, [], error
 
     def _all_hosts(self, right: bool) -> bool:
@@ -110,16 +112,16 @@ class Checkpoints:
         return bool(multihost_utils.process_allgather(np.array(right)).all())
 
     def due(self, step: int, *, final: bool = False) -> bool:
-        """True on every host alike when `step` is to be saved; the final one is, unless none are."""
+        """Return whether to save `step`, the same on every host. The final step is saved, unless saving is off."""
         return self._every > 0 and (final or step % self._every == 0)
 
     def save(self, step: int, state: Any, data: DataIterator) -> None:
-        """Start saving `step`. Returns when `state` may be overwritten, long before it is all written."""
+        """Start saving `step`. Returns when `state` may be overwritten, long before the checkpoint is complete."""
         import orbax.checkpoint as ocp
 
         if step == self._requested:
             return
-        if step in self._manager.all_steps():  # it could not be read when we resumed
+        if step in self._manager.all_steps():  # it could not be read on resume
             self._manager.delete(step)
         self._manager.save(
             step,
@@ -128,13 +130,13 @@ class Checkpoints:
                 data=ocp.args.JsonSave(data.get_state()),
                 checksum=ocp.args.JsonSave({"sums": checksum(state)}),
             ),
-            force=True,  # whether it is time was decided by due() and Host.leaving()
+            force=True,  # due() and Host.leaving() have already decided
         )
         self._requested = step
         self._host.flush()
 
     def close(self) -> None:
-        """Wait until everything is written, and say so."""
+        """Wait until everything is written, and report it."""
         self._manager.close()
         self._saved = self._requested
         self._host.report(saved=self._saved)
@@ -142,5 +144,5 @@ class Checkpoints:
 
 
 def _brief(error: Exception | None) -> str:
-    """What TensorStore says can fill pages."""
+    """Shorten an error: messages of TensorStore can fill pages."""
     return f"{type(error).__name__}: {str(error)[:200]}" if error else "said by another host"

@@ -1,7 +1,7 @@
-"""A checksum of a state of any size, computed where it lies: milliseconds on chips, and nothing is copied.
+"""A checksum of a state of any size, computed in place: milliseconds on chips, and nothing is copied.
 
-Files of a checkpoint can change without an error when they are read. Every number counts with its place in its array,
-as an integer, so the sum is the same however the arrays are spread.
+Files of a checkpoint can change without an error when they are read. Each number counts with its position in its array,
+as an integer, so the sum does not depend on how the arrays are sharded.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _MULTIPLIER = 2654435761  # Knuth's, for multiplicative hashing
 
 
 def checksum(tree: Any) -> list[int]:
-    """One number for each array. Every host calls it, and all get the same."""
+    """Return one number for each array. Every host must call this, and all get the same numbers."""
     import jax
     import numpy as np
 
@@ -24,7 +24,7 @@ def checksum(tree: Any) -> list[int]:
 
 @cache
 def _summing() -> Any:
-    """One for the process: it is compiled once for each shape of state."""
+    """Return the one function of this process: JAX compiles it once for each shape of state."""
     import jax
 
     return jax.jit(lambda arrays: [_sum(array) for array in arrays])

@@ -1,9 +1,8 @@
-"""Runs the code of one queued job: `python -m tpukit.host.code_runner FOLDER`, with the job as one line of JSON on its
-standard input.
+"""Run the code of one queued job: `python -m tpukit.host.code_runner FOLDER`, with the job as JSON on standard input.
 
-The process above watches (time, memory, processes), the one below is confined, loads the libraries that are wanted in
-advance and then waits for the job. What the code prints goes to standard output; how it went to FOLDER/report.json,
-where the code cannot write. It may write to FOLDER/scratch, and to the compilation cache.
+The job is one line. The parent process watches time, memory and processes. The confined child loads the requested
+libraries in advance and then waits for the job. What the code prints goes to standard output; the outcome goes to
+FOLDER/report.json, where the code cannot write. The code may write to FOLDER/scratch and to the compilation cache.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ def main(folder: Path) -> None:
     layers = confinement.separate(limits.network)
     confinement.adopt_orphans()
     told, tell = os.pipe()
-    child = os.fork()  # nothing heavy is loaded yet, and there is one thread
+    child = os.fork()  # fork is safe: no heavy library is loaded yet, and there is one thread
     if child == 0:
         os.close(told)
         confinement.die_with_parent(0)
@@ -54,7 +53,7 @@ def main(folder: Path) -> None:
 
 
 def _above(folder: Path, child: int, told: int, layers: list[str], limits: confinement.Limits) -> None:
-    """Until the one below has ended, by itself or because it took too much."""
+    """Watch the child until it ends, or kill it when it exceeds a limit."""
     report: dict[str, Any] = {"layers": layers, "killed": "", "status": None}
     due = float("inf")
     os.set_blocking(told, False)
@@ -89,7 +88,7 @@ def _above(folder: Path, child: int, told: int, layers: list[str], limits: confi
 
 
 def _first_process(code: int, tell: int) -> None:
-    """Of the namespace: it waits for orphans, too, and when it ends nothing is left in there."""
+    """Act as the init process of the namespace: reap orphans, and end the namespace with the job's process."""
     while True:
         pid, status = os.wait()
         if pid == code:
@@ -98,7 +97,7 @@ def _first_process(code: int, tell: int) -> None:
 
 
 def _lines(told: int) -> list[dict[str, Any]]:
-    """Lines are shorter than what a pipe writes at once, so they come whole."""
+    """Return the lines that have arrived. Lines are shorter than an atomic pipe write, so they arrive whole."""
     try:
         return [json.loads(line) for line in os.read(told, 65536).splitlines()]
     except (BlockingIOError, ValueError):
@@ -106,7 +105,7 @@ def _lines(told: int) -> list[dict[str, Any]]:
 
 
 def _usage(top: int) -> tuple[int, int]:
-    """Threads of a process and its descendants, and the memory of all."""
+    """Return the number of threads of a process and its descendants, and the memory of all."""
     children: dict[int, list[int]] = {}
     sizes: dict[int, tuple[int, int]] = {}
     for pid, fields in _processes():
@@ -123,14 +122,17 @@ def _usage(top: int) -> tuple[int, int]:
 
 
 def _processes() -> Iterator[tuple[int, list[bytes]]]:
-    """Ids, with what /proc/ID/stat says behind the name: https://man7.org/linux/man-pages/man5/proc_pid_stat.5.html"""
+    """Yield process ids, with the fields of /proc/ID/stat after the name.
+
+    https://man7.org/linux/man-pages/man5/proc_pid_stat.5.html
+    """
     for entry in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             yield int(entry.name), (entry / "stat").read_bytes().rpartition(b")")[2].split()
 
 
 def _end_orphans() -> None:
-    """Without a process namespace, children of the code that outlived it became ours."""
+    """Kill orphans: without a process namespace, children that outlived the code were adopted by this process."""
     for _ in range(1000):
         left = [pid for pid, fields in _processes() if int(fields[1]) == os.getpid()]
         if not left:
@@ -150,11 +152,11 @@ def _below(settings: dict[str, Any], scratch: Path, limits: confinement.Limits, 
     layers = confinement.confine(limits, writable)
     os.write(tell, json.dumps({"layers": layers}).encode() + b"\n")
     for name in settings.get("preload", ()):
-        with suppress(Exception):  # whoever needs it hears of it
+        with suppress(Exception):  # a job that needs it gets the error itself
             importlib.import_module(name)
     line = sys.stdin.buffer.readline()
     if not line:
-        os._exit(0)  # there was no job for it
+        os._exit(0)  # no job was assigned to this process
     job = json.loads(line)
     os.write(tell, json.dumps({"timeout": job["timeout"]}).encode() + b"\n")
     os.close(tell)
@@ -168,13 +170,13 @@ def _below(settings: dict[str, Any], scratch: Path, limits: confinement.Limits, 
         sys.stderr.flush()
     try:
         (scratch / RESULT).write_bytes(json.dumps(report).encode())
-    except BaseException:  # the code may have left nothing to work with
+    except BaseException:  # the code may have broken everything that is needed here
         code = 1
     os._exit(code)
 
 
 def _meet_hosts() -> dict[str, Any]:
-    """On a slice of several hosts, all of them form one JAX program; what went wrong with that, where it did."""
+    """Join the hosts of a slice into one JAX program; return the error if that fails."""
     if world.read(os.environ).hosts == 1:
         return {}
     try:
@@ -187,7 +189,7 @@ def _meet_hosts() -> dict[str, Any]:
 
 
 def _execute(code: str, limit: int) -> dict[str, Any]:
-    """What it made: `result`, or an error with the line that raised it."""
+    """Run the code and return its `result`, or an error with the line that raised it."""
     names: dict[str, Any] = {"__name__": "__main__", "__builtins__": __builtins__, "logger": _logger()}
     linecache.cache[NAME] = (len(code), None, code.splitlines(keepends=True), NAME)
     try:
@@ -218,19 +220,19 @@ def _execute(code: str, limit: int) -> dict[str, Any]:
 
 
 def _text(result: Any) -> str | None:
-    """As it is, where it is text; plain data as JSON; else as Python prints it."""
+    """Return text as it is, plain data as JSON, and anything else as Python prints it."""
     if result is None or isinstance(result, str):
         return result
     if isinstance(result, (bool, int, float, list, tuple, dict)):
         with suppress(TypeError, ValueError):
             return json.dumps(result)
-    if numpy := sys.modules.get("numpy"):  # prints three dots for most of a large array, and rounds
+    if numpy := sys.modules.get("numpy"):  # numpy by default abbreviates large arrays and rounds
         numpy.set_printoptions(threshold=sys.maxsize, floatmode="unique")
     return str(result)
 
 
 def _told(error: BaseException) -> str:
-    """The traceback from the user's first line on."""
+    """Return the traceback, beginning with the user's first line."""
     try:
         frames = error.__traceback__
         while frames is not None and frames.tb_frame.f_code.co_filename != NAME:

@@ -1,9 +1,9 @@
-"""What holds a queued job's code in, on Linux: layers that are each tried, and a list of those that took hold.
+"""Confinement of a queued job's code on Linux: each layer is tried, and those in effect are listed.
 
-Two kinds are meant to be used together: these, around the process, and those of the container (no root, no privileges,
-read-only file system, network policy). None of them protects against a hole in the kernel or in the driver of the TPU,
-and sockets that are files (Docker's, for one) can be reached where their file can. Only ctypes and the standard
-library: it is run where nothing else of tpukit need be.
+Use these layers, around the process, together with those of the container (no root, no privileges, read-only file
+system, network policy). None of them protects against a hole in the kernel or in the TPU driver, and sockets that are
+files (such as Docker's) can be reached where their file can. Only ctypes and the standard library: this runs where
+nothing else of tpukit is installed.
 """
 
 from __future__ import annotations
@@ -31,31 +31,31 @@ _IO_URING_SETUP = 425
 # https://docs.kernel.org/userspace-api/landlock.html
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _READ = 1 << 0 | 1 << 2 | 1 << 3  # execute, read file, read folder
-_FILE = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 14 | 1 << 15  # rights that a file can have; the rest is for folders
+_FILE = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 14 | 1 << 15  # rights that a file can have; the others are for folders
 _HANDLED = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 4: (1 << 15) - 1}
 _TCP = 0b11
 _SCOPES = 0b11  # abstract sockets and signals
 _INSIDE = 1000  # user id that the code sees
 READABLE = (
     *("/usr", "/lib", "/lib64", "/lib32", "/bin", "/sbin", "/opt", "/proc", "/sys"),
-    # Not all of /etc: a worker that is root would show it the passwords of the machine.
+    # Not all of /etc: a worker that runs as root would expose the machine's passwords.
     *(f"/etc/{name}" for name in ("hosts", "resolv.conf", "nsswitch.conf", "passwd", "group", "ld.so.cache", "ssl")),
     *(f"/etc/{name}" for name in ("localtime", "alternatives", "pki", "ca-certificates", "mime.types")),
 )
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty", "vfio", "accel*")
-"""Below /dev; the last two are TPUs. Not /dev/shm, which all jobs would share."""
+"""Devices below /dev; the last two are TPUs. Not /dev/shm, which all jobs would share."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    memory: int  # bytes of address space for each process, and of memory for all; 0: the container's limit holds
-    processes: int  # threads count
+    memory: int  # bytes of address space per process, and of memory in total; 0: the container's limit
+    processes: int  # threads count as processes
     file: int  # bytes of one file
     network: bool = False
 
 
 def separate(network: bool) -> list[str]:
-    """Namespaces of one's own; the next child is the first process in there. What is not permitted is left out."""
+    """Enter new namespaces; the next child is their first process. Skip what is not permitted."""
     user, group = os.getuid(), os.getgid()
     wanted = _NEWUSER | _NEWPID | _NEWIPC | (0 if network else _NEWNET)
     if _libc.unshare(wanted) != 0:
@@ -73,12 +73,12 @@ def adopt_orphans() -> None:
 
 def die_with_parent(parent: int) -> None:
     _libc.prctl(_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if parent and os.getppid() not in (parent, 0):  # it was quicker; 0: the parent is outside of our namespace
+    if parent and os.getppid() not in (parent, 0):  # it has already ended; 0: it is outside of our namespace
         os._exit(1)
 
 
 def confine(limits: Limits, writable: Sequence[Path], readable: Iterable[Path] = ()) -> list[str]:
-    """For this process and its children, for good."""
+    """Confine this process and its children permanently."""
     layers = ["limits"]
     for name, most in (
         (resource.RLIMIT_CORE, 0),
@@ -89,7 +89,7 @@ def confine(limits: Limits, writable: Sequence[Path], readable: Iterable[Path] =
     ):
         with suppress(ValueError, OSError):
             resource.setrlimit(name, (most, most))
-    if _libc.capset(struct.pack("=Ii", 0x20080522, 0), bytes(24)) == 0:  # of version 3, all of them empty
+    if _libc.capset(struct.pack("=Ii", 0x20080522, 0), bytes(24)) == 0:  # version 3, no capabilities
         layers.append("no capabilities")
     if _libc.prctl(_NO_NEW_PRIVS, 1, 0, 0, 0) == 0:
         layers.append("no new privileges")
@@ -121,8 +121,11 @@ def _landlock(network: bool, writable: Sequence[Path], readable: Iterable[Path])
 
 
 def _no_sockets() -> list[str]:
-    """No socket but those of this machine's files (https://docs.kernel.org/userspace-api/seccomp_filter.html): it holds
-    in pods, too, where namespaces are not permitted and the metadata server has the worker's token."""
+    """Forbid all sockets except Unix domain sockets, with seccomp.
+
+    This works in pods, too, where namespaces are not permitted and the metadata server has the worker's token.
+    https://docs.kernel.org/userspace-api/seccomp_filter.html
+    """
     machine = os.uname().machine
     if machine not in _SOCKET or sys.byteorder != "little":
         return []
@@ -132,11 +135,11 @@ def _no_sockets() -> list[str]:
     program = [
         (load, 0, 0, 4),
         (equal, 1, 0, architecture),
-        (give, 0, 0, kill),  # another instruction set has other numbers
+        (give, 0, 0, kill),  # another instruction set has other system call numbers
         (load, 0, 0, 0),
-        # Jumps count the instructions they leave out: where it is so, and where it is not.
-        (at_least, 5, 0, 0x40000000),  # so has x32
-        (equal, 4, 0, _IO_URING_SETUP),  # it opens sockets by itself
+        # Jumps count the instructions to skip: if true, and if false.
+        (at_least, 5, 0, 0x40000000),  # x32 also has other numbers
+        (equal, 4, 0, _IO_URING_SETUP),  # io_uring opens sockets by itself
         (equal, 0, 2, socket),
         (load, 0, 0, 16),
         (equal, 0, 1, 1),  # AF_UNIX

@@ -1,8 +1,7 @@
-"""How far this host is, in a small file that whoever started it may read at any moment, and in lines of its log for
-those who can read nothing else of it.
+"""Progress of this host, in a small file that its starter can read at any moment, and in lines of its log.
 
-The file is replaced whole, so a reader never sees half of it. A report that cannot be written costs a warning, never
-the training run.
+The lines are for readers without access to the file. The file is replaced whole, so a reader never sees a partial one.
+A report that cannot be written causes a warning and never stops the training run.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ from tpukit.host.trace import Trace
 _log = logging.getLogger(__name__)
 
 LINE = "tpukit-progress "
-"""How a line of the log begins that holds the values, as JSON."""
+"""Prefix of a log line that holds the values as JSON."""
 
 
 class Progress:
     """The latest values, written to `path` at most every `interval` seconds; an empty path writes nothing.
 
-    With `lines`, they are printed too, at most every so many seconds. A `trace` gets all of them at once.
+    `lines` also prints them, at most every so many seconds. `trace` receives every report immediately.
     """
 
     def __init__(
@@ -52,7 +51,7 @@ class Progress:
         self._warned = False
 
     def update(self, values: Mapping[str, object]) -> None:
-        """Keep `values` on top of those already known, and write them unless that was done a moment ago."""
+        """Merge `values` into the known ones, and write them unless `interval` has not passed yet."""
         new = {name: _json_safe(value) for name, value in values.items()} | {"time": time.time()}
         self._values.update(new)
         if self._trace:
@@ -61,7 +60,7 @@ class Progress:
         now = self._clock()
         if now - self._last_write >= self._interval:
             self._write()
-        # What is saved decides how a lost attempt is judged: it is said at once.
+        # The saved step decides how a lost attempt is judged, so report it immediately.
         if now - self._printed_at >= self._lines or self._values.get("saved") != self._printed.get("saved"):
             self._print()
 
@@ -75,14 +74,14 @@ class Progress:
             sys.stdout.flush()
 
     def flush(self) -> None:
-        """Write what has not been written yet."""
+        """Write pending values."""
         self._write()
         self._print()
 
     def _print(self) -> None:
         if self._lines and self._values != self._printed:
             self._printed_at, self._printed = self._clock(), dict(self._values)
-            sys.stdout.write(f"{LINE}{json.dumps(self._values)}\n")  # one write: other threads print too
+            sys.stdout.write(f"{LINE}{json.dumps(self._values)}\n")  # one write, because other threads print too
             sys.stdout.flush()
 
     def _write(self) -> None:
@@ -92,7 +91,7 @@ class Progress:
         self._pending = not self._replace(json.dumps(self._values))
 
     def _replace(self, text: str) -> bool:
-        """Return whether the file holds `text` now."""
+        """Replace the file, and return whether it holds `text` now."""
         assert self._path is not None
         draft = self._path.with_name(f"{self._path.name}.{os.getpid()}.new")
         try:
@@ -107,9 +106,9 @@ class Progress:
 
 
 def _json_safe(value: object) -> object:
-    """A plain number of `value`, which may be NumPy's or JAX's; None for what readers of the file cannot take.
+    """Return `value` as a plain number (it may be NumPy's or JAX's); None if readers of the file cannot parse it.
 
-    JSON has no NaN or infinity, and a loss that became one is exactly when somebody looks.
+    JSON has no NaN or infinity, and a loss that became one must not break the file.
     """
     if value is None or isinstance(value, (bool, str)):
         return value
@@ -126,7 +125,7 @@ def _json_safe(value: object) -> object:
 
 
 def _traced(value: object, safe: object) -> object:
-    """Return what the trace holds for `value`: NaN and infinity as words, digests by name as they are."""
+    """Return the form of `value` in the trace: NaN and infinity as words, a mapping of digests unchanged."""
     if isinstance(value, Mapping):
         return {str(name): str(digest) for name, digest in value.items()}
     if value is None or safe is not None:

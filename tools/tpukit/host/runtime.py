@@ -1,8 +1,7 @@
-"""One call starts JAX in any place: a GKE pod, a TPU VM, simulated slices on one machine, a GPU box, a laptop.
+"""Start JAX with one call in any place: a GKE pod, a TPU VM, simulated slices on one machine, a GPU box, a laptop.
 
-`start()` must come before anything that touches a JAX backend (`jax.devices()` does). SIGTERM then means "save and
-leave": it is remembered until the training loop asks `leaving(step)`, and all hosts get the same answer at the same
-step.
+Call `start()` before anything that touches a JAX backend (`jax.devices()` does). SIGTERM then means "save and leave":
+it is remembered until the training loop calls `leaving(step)`, and all hosts get the same answer at the same step.
 """
 
 from __future__ import annotations
@@ -22,16 +21,16 @@ from tpukit.host.scalars import Scalars
 from tpukit.host.trace import Trace
 from tpukit.host.world import World, read
 
-EXIT_LOST_PEER = 134  # what a container reports of a process that JAX aborts because a peer is gone
-EXIT_TERMINATED = 143  # what a shell and Kubernetes call "ended by SIGTERM"; tpukit never charges it to the user
+EXIT_LOST_PEER = 134  # exit code that a container reports for a process that JAX aborts because a peer is lost
+EXIT_TERMINATED = 143  # "ended by SIGTERM" in a shell and in Kubernetes; tpukit never charges it to the user
 
 _log = logging.getLogger(__name__)
 _LOST_PEER = re.compile(r"\bGloo [\w-]+ failed|gloo/transport/|CoordinationService|\bTask \d+ heartbeat timeout")
-"""Words of JAX and gloo that no program prints of its own connections."""
+"""Phrases of JAX and gloo that programs do not print about their own connections."""
 
 
 class Host:
-    """This process among its peers. Made by `start()`."""
+    """One host among its peers. Created by `start()`."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -49,16 +48,16 @@ class Host:
         return self.world.index == 0
 
     def mesh(self, *, fsdp: int = 0, tensor: int = 1) -> Any:
-        """A mesh with axes data, fsdp, tensor. Slices are joined by `data` only: it crosses the slow network.
+        """Return a mesh with axes data, fsdp, tensor. Slices are joined by `data` only: it crosses the slow network.
 
-        `fsdp` and `tensor` share out the chips of one slice; fsdp=0 takes all that tensor leaves. When they leave
-        some over, `data` takes those too.
+        `fsdp` and `tensor` divide the chips of one slice; fsdp=0 takes all that tensor leaves. Chips that they leave
+        over go to `data`.
         """
         import jax
         import numpy as np
         from jax.experimental import mesh_utils
 
-        # Device ids have holes and CPU devices claim slice 0, so only the order of processes tells the slices apart.
+        # Device ids have gaps and CPU devices claim slice 0, so only the order of processes distinguishes the slices.
         devices = sorted(jax.devices(), key=lambda device: (device.process_index, device.id))
         chips, rest = divmod(len(devices), self.world.slices)
         if rest:
@@ -68,7 +67,7 @@ class Host:
             raise ValueError(f"fsdp {fsdp} × tensor {tensor} does not divide the {chips} chips of a slice")
         shape = (chips // (fsdp * tensor), fsdp, tensor)
         slices = [
-            # On a TPU this follows the wires of the torus; elsewhere it keeps the order.
+            # On a TPU this follows the topology of the torus; elsewhere it keeps the order.
             mesh_utils.create_device_mesh(shape, devices[first : first + chips], allow_split_physical_axes=True)
             for first in range(0, len(devices), chips)
         ]
@@ -76,7 +75,7 @@ class Host:
         return jax.sharding.Mesh(np.concatenate(slices), ("data", "fsdp", "tensor"), axis_types=axis_types)
 
     def leaving(self, step: int) -> bool:
-        """True at one and the same step on every host after any of them got SIGTERM. Ask after every step."""
+        """Return True at the same step on every host after any of them got SIGTERM. Call this after every step."""
         if self.world.hosts == 1:
             return self._terminating
         from jax.experimental import multihost_utils
@@ -84,28 +83,28 @@ class Host:
         return bool(multihost_utils.reached_preemption_sync_point(step))
 
     def leave(self) -> NoReturn:
-        """End this process as one that was told to. Save first."""
+        """Exit with the code of a process ended by SIGTERM. Save first."""
         self.close()
         sys.exit(EXIT_TERMINATED)
 
     @property
     def drilled(self) -> bool:
-        """Whether runs are compared step by step: then digests of batches and parameters are worth their time."""
+        """True if runs are compared step by step, so that digests of batches and parameters are worth computing."""
         return self._trace.on
 
     def announce(self) -> None:
-        """Report that this program will report its steps. `start()` does so."""
+        """Report that this program will report its steps. `start()` calls this."""
         self._progress.announce()
 
     def report(self, *, log: str = "", **values: float | str | Mapping[str, str] | None) -> None:
-        """Report how far this host is, with step=, loss=, saved= and such: cheap enough for every step.
+        """Report the progress of this host, with step=, loss=, saved= and such: cheap enough for every step.
 
-        batch= and params= are digests by which `tpu drill` knows what a step was trained on and what came out. params=
+        batch= and params= are digests with which `tpu drill` compares the input and the outcome of a step. params=
         takes `digests(tree)` too. `log` is printed as one line.
         """
         self._progress.update(values)
         if log:
-            # One write: lines of gloo and of other hosts share this stream and would cut a longer one in half.
+            # One write: lines of gloo and of other hosts share this stream and would split a longer one.
             sys.stdout.write(f"{log}\n")
             sys.stdout.flush()
 
@@ -122,7 +121,7 @@ class Host:
 
 
 def start() -> Host:
-    """Start JAX as the environment says and return this host."""
+    """Start JAX as the environment specifies and return this host."""
     world = read(os.environ)
     if world.hosts > 1:
         import jax
@@ -140,12 +139,12 @@ def start() -> Host:
 
 
 def _exit_without_peers_after_an_error() -> None:
-    """End a program that raised at once: with exit code 1, or with that of a lost peer if that is why it raised.
+    """End a program that raised immediately: with exit code 1, or with that of a lost peer if that is the cause.
 
-    At exit JAX waits five minutes for all hosts. Peers that wait in a collective for the one that raised never come;
-    then JAX aborts all of them alike, and only their logs tell who began. JobSet decides from exit codes who pays for a
-    restart, and a lost peer is not the program's fault. Handlers that the program registered after
-    `start()`, those of its trackers for example, have run by then.
+    At exit JAX waits five minutes for all hosts. Peers that wait in a collective for the one that raised never arrive;
+    then JAX aborts all of them alike, and only their logs show which one began. JobSet decides from exit codes whom a
+    restart is charged to, and a lost peer is not the program's fault. Handlers that the program registered after
+    `start()`, such as those of its trackers, run first.
     """
     code = 0
     report = sys.excepthook
@@ -163,11 +162,11 @@ def _exit_without_peers_after_an_error() -> None:
             os._exit(code)
 
     sys.excepthook = note
-    atexit.register(leave)  # after JAX was imported, so it comes before JAX's own
+    atexit.register(leave)  # after JAX was imported, so it runs before JAX's own handler
 
 
 def _lost_peer(error: BaseException | None) -> bool:
-    """Whether JAX or gloo says, in this error or in one that it was raised from, that another host is gone."""
+    """Return whether JAX or gloo reports, in this error or in one of its causes, that another host is lost."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))
@@ -178,7 +177,10 @@ def _lost_peer(error: BaseException | None) -> bool:
 
 
 def _must_wait_for_each_step(world: World) -> bool:
-    """JAX before 0.12 hangs when several steps are under way on several CPU devices of several processes."""
+    """Return whether to wait after each step.
+
+    JAX before 0.12 hangs when several steps are in flight on several CPU devices of several processes.
+    """
     if world.hosts == 1:
         return False
     import jax

@@ -1,9 +1,9 @@
-"""TensorBoard scalars in `workdir/tensorboard`: one run, however many attempts it took.
+"""TensorBoard scalars in `workdir/tensorboard`: one run, regardless of the number of attempts.
 
-The first step that an attempt writes tells TensorBoard to forget what an earlier attempt wrote from there on, so a
-curve never doubles back. Storage that refuses a scalar costs a warning, never the training run: tensorboardX's own
-writer hands events to a thread, and once that has died on a full disk the training waits for it for ever. So this
-writes by itself, and only the format is tensorboardX's.
+The first step that an attempt writes makes TensorBoard discard what an earlier attempt wrote from that step on, so a
+curve never doubles back. Storage that refuses a scalar causes a warning and never stops the training run:
+tensorboardX's own writer hands events to a thread, and once that has died on a full disk the training waits for it
+forever. So this module writes directly, in tensorboardX's format.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ _log = logging.getLogger(__name__)
 
 
 class Scalars:
-    """Writes nothing, and makes no file, until the first scalar. What is written is safe after `flush_seconds`."""
+    """A writer that creates no file until the first scalar. What is written is safe after `flush_seconds`."""
 
     def __init__(self, folder: str, *, flush_seconds: float | None = None) -> None:
         self._folder = folder
-        # An object store takes the whole file anew each time.
+        # An object store rewrites the whole file each time.
         self._flush_seconds = flush_seconds or (120.0 if "://" in folder else 30.0)
         self._flushed_at = time.monotonic()
         self._writer: Any = None
         self._warned = False
 
     def prepare(self) -> None:
-        """Load what writing needs. The first write would else do it, in the middle of training, for seconds."""
+        """Load the libraries for writing, which would otherwise delay training by seconds at the first write."""
         import tensorboardX.event_file_writer  # noqa: F401
 
     def write(self, step: int, **values: float) -> None:
@@ -42,7 +42,7 @@ class Scalars:
             if time.monotonic() - self._flushed_at >= self._flush_seconds:
                 self._flushed_at = time.monotonic()
                 self._writer.flush()
-        except Exception as error:  # each kind of storage has errors of its own
+        except Exception as error:  # each kind of storage has its own errors
             self._warn(error)
 
     def flush(self) -> None:

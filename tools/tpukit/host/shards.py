@@ -1,14 +1,15 @@
-"""One stream of a dataset becomes shards: each a fixed range of samples, made once, checked, and never made again.
+"""Shards of one stream of a dataset: each a fixed range of samples, made once, verified, and never remade.
 
 Below the folder of the output:
 
     run.json                        what all workers have to agree on
     stream_000/shard_00000.EXT ...  shard k holds samples k·n to (k+1)·n of the stream
-    checkpoints/stream_000.json     how far it is; with size, checksum and maker of each shard
+    checkpoints/stream_000.json     progress; with size, checksum and maker of each shard
 
-Checkpoints are beside each other, and their metadata has the sums: one list says how far all streams are.
+All checkpoints are in one folder, and their metadata has the sums: one list request shows the progress of all streams.
 
-The shards that are there say where to go on, not the checkpoint: whoever was cut off between the two lost nothing.
+The existing shards decide where to resume, not the checkpoint: a worker that was interrupted between writing the two
+loses nothing.
 """
 
 from __future__ import annotations
@@ -26,24 +27,24 @@ from typing import Any
 from tpukit.host.bucket import Files
 
 Program = Callable[[list[Any]], bytes]
-"""From the samples of a shard to its content. The same samples give the same bytes, on any machine."""
+"""A function from the samples of a shard to its content. The same samples give the same bytes on any machine."""
 FETCHES = 3
 _log = logging.getLogger("tpukit.worker")
 MOST_MAKERS = 64
-"""Workers of a stream that its metadata names; that has room for 8 KiB."""
+"""Number of workers that the metadata of a stream names; metadata is limited to 8 KiB."""
 
 
 class Disagreement(Exception):
-    """What is there was made otherwise."""
+    """The existing output was made with other settings."""
 
 
 class Superseded(Exception):
-    """Somebody else works on the stream."""
+    """Another worker has taken the stream."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """What the output depends on, besides the samples."""
+    """Settings that the output depends on, besides the samples."""
 
     shard_samples: int
     suffix: str
@@ -52,7 +53,7 @@ class Run:
     dataset: str  # digest of its streams
 
     def agree(self, output: Files) -> None:
-        """The first worker writes it down; one that would make other shards is refused."""
+        """Record these settings as the first worker; refuse to work if the recorded ones differ."""
         mine = json.dumps(vars(self) | {"options": dict(self.options)}, indent=2, sort_keys=True).encode()
         if output.create("run.json", mine):
             return
@@ -84,12 +85,12 @@ class Stream:
 
 
 def completed(output: Files) -> set[str]:
-    """Checkpoints of streams that are done: one list, however many there are."""
+    """Return the checkpoints of completed streams, with one list request."""
     return {name for name, about in output.about("checkpoints/").items() if about.get("status") == "completed"}
 
 
 class Extraction:
-    """Of one stream, by one worker."""
+    """The extraction of one stream by one worker."""
 
     def __init__(
         self, data: Files, output: Files, stream: Stream, run: Run, worker: str, dataset: str, scratch: Path
@@ -101,8 +102,11 @@ class Extraction:
         self.left_out = 0  # samples that could not be read
 
     def work(self, program: Program, check: Callable[[], None], made: Callable[[int, int], None]) -> None:
-        """Make what is missing. `check` raises where it is to be left; `made` is told of shards and samples of its own
-        making so far."""
+        """Make the missing shards.
+
+        `check` raises if the stream has to be left. `made` receives the number of shards and samples that this worker
+        has made so far.
+        """
         missing, shards, own = self._resume(), 0, 0
         made(0, 0)
         if missing:
@@ -117,7 +121,7 @@ class Extraction:
         self._save("completed")
 
     def _resume(self) -> set[int]:
-        """Shards that are still to be made."""
+        """Return the indices of the shards that are still missing."""
         folder, count = self._stream.folder, self._stream.shards(self._run.shard_samples)
         there = self._output.read(self._stream.checkpoint)
         known = self._known(there[0]) if there else {}
@@ -129,7 +133,7 @@ class Extraction:
             if name not in sizes:
                 continue
             entry = known.get(index)
-            if entry is None:  # it was made, and its maker cut off before it could say so
+            if entry is None:  # its maker was interrupted before it could update the checkpoint
                 content = self._output.read(name)
                 assert content is not None
                 entry = self._entry(index, content[0])
@@ -140,7 +144,7 @@ class Extraction:
         return set(range(count)) - set(self._checkpoint)
 
     def _known(self, content: bytes) -> dict[int, dict[str, Any]]:
-        """Return the shards in a checkpoint. One that cannot be read is written again from the shards themselves."""
+        """Return the shards in a checkpoint. An unreadable checkpoint is rebuilt from the shards themselves."""
         try:
             return {int(one["index"]): one for one in json.loads(content)["shards"]}
         except (ValueError, KeyError, TypeError) as error:
@@ -155,7 +159,7 @@ class Extraction:
         raise Disagreement(f"{self._stream.name} is not what streams.json says: upload the dataset again")
 
     def _ranges(self, file: Path, missing: set[int]) -> Iterator[tuple[int, list[Any], int]]:
-        """Yield the samples of each missing shard, and how many of them could not be read."""
+        """Yield the samples of each missing shard, and the number of unreadable samples."""
         size = self._run.shard_samples
         with file.open("rb") as lines:
             for index in range(max(missing) + 1):
@@ -165,7 +169,7 @@ class Extraction:
                     yield index, samples, len(chosen) - len(samples)
 
     def _parsed(self, line: bytes, number: int) -> list[Any]:
-        """Return the sample in a list of one; an empty list where it cannot be read: the others go on."""
+        """Return the sample in a list of one; an empty list if it is unreadable, so that the others continue."""
         try:
             return [json.loads(line)]
         except (ValueError, RecursionError) as error:
@@ -218,7 +222,7 @@ class Extraction:
         self._mark = mark
 
     def _makers(self) -> str:
-        """Shards and samples that each worker made."""
+        """Return the number of shards and samples that each worker made, as JSON."""
         made: dict[str, list[int]] = {}
         for one in self._checkpoint.values():
             each = made.setdefault(one.get("worker", ""), [0, 0])

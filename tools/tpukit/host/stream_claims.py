@@ -1,7 +1,8 @@
-"""Which worker works on which stream: a small file for each, in the folder of the output.
+"""Claims of workers on streams: a small file for each, in the folder of the output.
 
-A claim spares work, no more: shards are created once whoever makes them, so two that hold one stream do no harm. It
-lapses when it was not renewed for a while, measured on the clock of whoever wants it: clocks of machines differ.
+A claim only saves work: each shard is created once regardless of its maker, so two workers on one stream do no harm. A
+claim expires when it was not renewed for a while, measured on the clock of the worker that wants it, because clocks of
+machines differ.
 """
 
 from __future__ import annotations
@@ -16,21 +17,24 @@ from typing import Any
 from tpukit.host.bucket import Files
 
 SECONDS = 60.0
-"""After which a claim that nobody renews is free."""
+"""Seconds after which a claim that is not renewed is free."""
 
 
 class Claims:
-    """Of one worker, which holds one stream at a time."""
+    """The claims of one worker, which holds one stream at a time."""
 
     def __init__(
         self, files: Files, worker: str, *, seconds: float = SECONDS, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._files, self._worker, self._seconds, self._clock = files, worker, seconds, clock
-        self._seen: dict[str, tuple[str, float]] = {}  # of claims of other workers: mark, and when it was new to us
+        self._seen: dict[str, tuple[str, float]] = {}  # other workers' claims: mark, and when it was first seen
         self._name, self._mark, self._beat = "", "", 0
 
     def take(self, stream: str) -> bool:
-        """False while somebody else has it. One of this worker is taken over: it is what an earlier process left."""
+        """Claim a stream; return False if another worker has it.
+
+        A claim of this worker is taken over: an earlier process left it.
+        """
         name = f"claims/{stream}.json"
         there = self._files.read(name)
         if there is not None:
@@ -43,14 +47,14 @@ class Claims:
         return bool(mark)
 
     def renew(self) -> bool:
-        """Whether it is still ours."""
+        """Renew the claim, and return whether this worker still holds it."""
         name = self._name
         if name:
             self._mark = self._write(name, self._mark)
         return bool(self._mark)
 
     def release(self) -> None:
-        """So that whoever wants it need not wait."""
+        """Release the claim, so that other workers need not wait for it to expire."""
         name, self._name = self._name, ""
         if name and self._mark:
             with suppress(OSError):
@@ -64,7 +68,7 @@ class Claims:
         return self._clock() - self._seen[name][1] > seconds
 
     def _write(self, name: str, mark: str, *, free: bool = False) -> str:
-        """Write the claim, and who holds it as metadata: one list shows a driver which workers are alive."""
+        """Write the claim, with its holder as metadata: one list request shows a driver which workers are alive."""
         self._beat += 1
         worker = "" if free else self._worker
         content = json.dumps({"worker": worker, "beat": self._beat, "seconds": self._seconds}).encode()
@@ -72,7 +76,7 @@ class Claims:
 
 
 def _read(content: bytes) -> dict[str, Any]:
-    """One that cannot be read is that of an unknown worker, which lapses like any other."""
+    """Parse a claim. An unreadable one counts as that of an unknown worker and expires like any other."""
     try:
         claim = json.loads(content)
         return {"worker": str(claim["worker"]), "seconds": float(claim["seconds"])}
@@ -81,8 +85,10 @@ def _read(content: bytes) -> dict[str, Any]:
 
 
 class Renewing:
-    """Renews a claim in the background while the work moves. `stuck` is called where it has not for `patience` seconds;
-    `lost` is set when somebody else has the stream."""
+    """Renew a claim in the background while the work progresses.
+
+    `stuck` is called after `patience` seconds without progress; `lost` is set when another worker has the stream.
+    """
 
     def __init__(self, claims: Claims, every: float, patience: float, stuck: Callable[[], None]) -> None:
         self._claims, self._every, self._patience, self._stuck = claims, every, patience, stuck
@@ -112,4 +118,4 @@ class Renewing:
                     self.lost.set()
                     return
             except OSError:
-                continue  # the bucket is away: shards cannot be written either, and say so
+                continue  # the bucket is unreachable: writing shards fails too, and reports it

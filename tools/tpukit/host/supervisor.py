@@ -7,7 +7,7 @@ import os
 import sys
 
 if __name__ == "__main__":
-    # Python was told to look in no folder, so that nothing of the user gets in the way.
+    # Isolated Python searches no folder, so that no module of the user interferes.
     sys.path.append(os.path.dirname(os.path.abspath(__file__)))
     if sys.argv[1:]:
         from supervision import host_unattended  # type: ignore[import-not-found]

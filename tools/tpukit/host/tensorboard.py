@@ -1,8 +1,8 @@
-"""Copies TensorBoard data out of a job's workdir while the job runs: `python -m tpukit.host.tensorboard`.
+"""Copy TensorBoard data out of a job's workdir while the job runs: `python -m tpukit.host.tensorboard`.
 
-To Vertex AI TensorBoard where `--tensorboard` names one, to a folder with `--to`. It goes on until SIGTERM, then makes
-one last pass so that the end of the run is not lost. Trouble on the way is said and tried again on the next pass; a
-restart begins from the beginning, and does no harm by it.
+Data goes to Vertex AI TensorBoard with `--tensorboard`, to a folder with `--to`. It runs until SIGTERM, then makes one
+last pass so that the end of the run is not lost. Errors are logged and retried on the next pass. A restart copies
+everything again, which does no harm.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from tpukit.host.vertex import ENDPOINT, Vertex
 
 _log = logging.getLogger("tpukit.tensorboard")
 LOCK_SECONDS = 0.5
-"""Between two looks at a lock."""
+"""Seconds between two looks at a lock."""
 
 
 class Target(Protocol):
     def sync(self, logdir: Any) -> int:
-        """Bring everything new under `logdir` over. Says how much there was."""
+        """Copy everything new under `logdir`, and return how much there was."""
 
 
 class Folder:
-    """Event files as they are, each replaced whole: who reads them there never sees half of one."""
+    """A folder of copied event files, each replaced whole: readers never see a partial one."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -54,7 +54,10 @@ class Folder:
 
 
 class VertexExperiment:
-    """Scalars as points of time series. What was sent is remembered only while this runs: points replace points."""
+    """A Vertex experiment: scalars as points of time series.
+
+    The position is kept in memory only: points replace points.
+    """
 
     def __init__(self, vertex: Vertex) -> None:
         self._vertex = vertex
@@ -73,14 +76,14 @@ class VertexExperiment:
 
 
 def follow(logdir: Any, target: Target, *, every: float, leaving: threading.Event) -> bool:
-    """Sync until told to leave, and once more. True when that last pass went well."""
+    """Sync until `leaving` is set, and once more. Return whether that last pass succeeded."""
     while not leaving.wait(every):
         _pass(logdir, target)
     return _pass(logdir, target)
 
 
 def _leave_when_free(lock: Path, leaving: threading.Event) -> None:
-    """The job's supervisor holds it while the job runs, and is killed with it: there may be nobody left to tell."""
+    """Set `leaving` once the job's supervisor, which holds the lock while the job runs, has ended or was killed."""
     while _is_locked(lock):
         leaving.wait(LOCK_SECONDS)
     leaving.set()

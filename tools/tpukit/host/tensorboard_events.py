@@ -1,8 +1,8 @@
-"""Scalars out of TensorBoard event files, as they grow, without TensorFlow.
+"""Scalars from TensorBoard event files, as they grow, without TensorFlow.
 
-An event file is a row of records: length, checksum of the length, bytes, checksum of the bytes. A writer that was
-killed leaves the last one unfinished, and a writer at work may be in the middle of it; both look the same from here,
-so an unfinished record is simply not there yet.
+An event file is a sequence of records: length, checksum of the length, bytes, checksum of the bytes. A killed writer
+leaves the last record unfinished, and an active writer may be in the middle of it; both look the same from here, so an
+unfinished record is ignored until it is complete.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Scalar:
 
 
 class EventFile:
-    """One file, read from where the last successful reading ended. Nothing after damage in it can be trusted."""
+    """One file, read from where the last successful read ended. Everything after damage is ignored."""
 
     def __init__(self, path: Any) -> None:
         self._path = path  # a pathlib.Path, or anything that opens like one
@@ -40,7 +40,7 @@ class EventFile:
         self._damaged = False
 
     def new(self) -> tuple[list[Scalar], int]:
-        """Scalars that have not been `taken` yet, and the position after them."""
+        """Return the scalars that have not been `taken` yet, and the position after them."""
         scalars: list[Scalar] = []
         position = self._position
         if self._damaged:
@@ -58,19 +58,19 @@ class EventFile:
         return scalars, position
 
     def taken(self, position: int) -> None:
-        """Never give again what lies before `position`."""
+        """Skip everything before `position` from now on."""
         self._position = position
 
 
 def event_files(folder: Any) -> list[tuple[str, Any]]:
-    """Run and path of each event file below `folder`, oldest first within a run. A run is named by its folder."""
+    """Return run and path of each event file below `folder`, oldest first within a run. The folder names the run."""
     found = [(path.parent, path) for path in _files_below(folder) if "tfevents" in path.name]
     prefix = len(str(folder).rstrip("/")) + 1
     return sorted(((str(parent)[prefix:] or "run", path) for parent, path in found), key=lambda pair: str(pair[1]))
 
 
 def _files_below(folder: Any) -> Iterator[Any]:
-    """All of them, folder by folder: addresses of buckets refuse a search below."""
+    """Yield all files, folder by folder: bucket addresses do not support recursive search."""
     if not folder.exists():
         return
     for path in folder.iterdir():
@@ -81,7 +81,7 @@ def _files_below(folder: Any) -> Iterator[Any]:
 
 
 def _records(unread: bytes) -> Iterator[bytes]:
-    """Each whole record of `unread`."""
+    """Yield each whole record of `unread`."""
     start = 0
     while start + _HEADER.size <= len(unread):
         length, checksum = _HEADER.unpack_from(unread, start)
@@ -108,7 +108,10 @@ def _scalars(record: bytes) -> Iterator[Scalar]:
 
 
 def _number(value: Any) -> float | None:
-    """Old writers fill simple_value, new ones a tensor of one float; the rest are pictures, texts, histograms."""
+    """Return the number in `value`; None for pictures, texts and histograms.
+
+    Old writers fill simple_value, new ones a tensor of one float.
+    """
     if value.HasField("simple_value"):
         return float(value.simple_value)
     if value.HasField("tensor") and value.metadata.plugin_data.plugin_name == "scalars":
@@ -120,7 +123,7 @@ def _number(value: Any) -> float | None:
 
 
 def _masked(data: bytes) -> int:
-    """TFRecord's rotated CRC32C."""
+    """Return TFRecord's rotated CRC32C."""
     from tensorboardX.crc32c import crc32c
 
     checksum = int(crc32c(data))

@@ -1,5 +1,6 @@
-"""Every report of this host, one line each, for whoever compares runs (`tpu drill`). Off unless $TPUKIT_TRACE names a
-folder. A line that cannot be written is lost; training goes on.
+"""A trace of every report of this host, one line each, for comparing runs (`tpu drill`).
+
+Off unless $TPUKIT_TRACE names a folder. A line that cannot be written is lost; training continues.
 """
 
 from __future__ import annotations
@@ -29,12 +30,15 @@ class Trace:
             if self._file < 0:
                 self._path.parent.mkdir(parents=True, exist_ok=True)
                 self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-            os.write(self._file, (json.dumps(values) + "\n").encode())  # one write: a kill leaves no half of a line
+            os.write(self._file, (json.dumps(values) + "\n").encode())  # one write: a kill leaves no partial line
 
 
 def digest(value: Any) -> str:
-    """Sixteen letters that name the content of an array, of bytes, or of a tree of arrays: the part of it that this
-    host has. It copies what is on a device: cheap for a batch, seconds for the parameters of a large model."""
+    """Return sixteen characters that identify the content of an array, of bytes, or of a tree of arrays.
+
+    Only the part on this host counts. Data on a device is copied: cheap for a batch, seconds for the parameters of a
+    large model.
+    """
     import numpy as np
 
     found = hashlib.sha256()
@@ -52,13 +56,15 @@ def digest(value: Any) -> str:
 
 
 def digests(tree: Any) -> dict[str, str]:
-    """Return a digest for each array of a tree, by its path: report them as `params=` so that `tpu drill` can name the
-    parameters that were not restored."""
+    """Return a digest for each array of a tree, by its path.
+
+    Report them as `params=` so that `tpu drill` can name the parameters that were not restored.
+    """
     return {path or "value": digest(leaf) for path, leaf in _named_leaves(tree, "")}
 
 
 def _named_leaves(value: Any, path: str) -> list[tuple[str, Any]]:
-    """In an order that is the same in every run."""
+    """Return the leaves with their paths, in the same order in every run."""
     if isinstance(value, Mapping):
         children = [(str(key), value[key]) for key in sorted(value, key=str)]
     elif isinstance(value, (list, tuple)):

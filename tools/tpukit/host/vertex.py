@@ -1,7 +1,7 @@
-"""Scalars to Vertex AI TensorBoard, by its REST API and the standard library alone.
+"""Upload of scalars to Vertex AI TensorBoard, with its REST API and the standard library alone.
 
-Google's own uploader brings TensorFlow with it; the five calls it makes do not need it. Everything is named after
-what it holds and a second write to a step replaces the first, so nothing here minds being done twice.
+Google's own uploader requires TensorFlow; the five calls it makes do not. Resources are named after their content and a
+second write to a step replaces the first, so all calls are idempotent.
 https://cloud.google.com/vertex-ai/docs/reference/rest/v1/projects.locations.tensorboards.experiments
 """
 
@@ -24,10 +24,10 @@ from tpukit.host.tensorboard_events import Scalar
 POINTS_PER_WRITE = 5000  # the service refuses more
 ENDPOINT = "GOOGLE_VERTEX_AI_CUSTOM_ENDPOINT"
 TOKEN = "GOOGLE_OAUTH_ACCESS_TOKEN"  # noqa: S105 (a name)
-"""Variables by which Google's Terraform provider is led elsewhere too: what holds for one holds for the other."""
+"""Variables that also redirect Google's Terraform provider, so that one setting serves both."""
 
 METADATA = "GCE_METADATA_HOST"
-"""Variable by which Google's clients find a metadata server that is not at its usual address."""
+"""Variable by which Google's clients find a metadata server at an unusual address."""
 
 _TENSORBOARD = re.compile(r"projects/[^/]+/locations/(?P<location>[a-z0-9-]+)/tensorboards/[^/]+")
 
@@ -48,7 +48,7 @@ class Vertex:
         self._made: set[str] = set()
 
     def push(self, run: str, scalars: Sequence[Scalar]) -> None:
-        """Write `scalars` to `run`, making whatever of the three levels is missing."""
+        """Write `scalars` to `run`, creating the missing ones of the three levels."""
         self._make(self._tensorboard, "experiments", "tensorboardExperiment", self._experiment_name)
         name = self._make(self._experiment, "runs", "tensorboardRun", run)
         for tag in dict.fromkeys(scalar.tag for scalar in scalars):
@@ -65,13 +65,13 @@ class Vertex:
             try:
                 self._post(f"{parent}/{collection}?{query}", {"displayName": display_name, **fields})
             except urllib.error.HTTPError as error:
-                if error.code != 409:  # it is there already
+                if error.code != 409:  # it exists already
                     raise
             self._made.add(name)
         return name
 
     def _post(self, path: str, body: dict[str, Any]) -> None:
-        request = urllib.request.Request(  # noqa: S310  https, or the endpoint somebody typed
+        request = urllib.request.Request(  # noqa: S310  https, or the endpoint that the user configured
             f"{self._endpoint}/v1/{path}", json.dumps(body).encode(), {"Content-Type": "application/json"}
         )
         if self._token:
@@ -85,7 +85,7 @@ class Vertex:
 
 
 def identifier(name: str) -> str:
-    """A resource id for `name`: itself where it may be one, else what is left of it and a mark that keeps it unique."""
+    """Return a resource id for `name`: the name itself if it is valid, else its valid part with a unique suffix."""
     if re.fullmatch(r"[a-z0-9][a-z0-9-]{0,127}", name):
         return name
     plain = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:100] or "x"
@@ -93,7 +93,7 @@ def identifier(name: str) -> str:
 
 
 def _token_for(endpoint: str) -> Callable[[], str] | None:
-    """Google's own go over an encrypted connection or not at all; an emulator on this machine has one of its own."""
+    """Return a token source for `endpoint`: Google's tokens only go over HTTPS, or to an emulator on this machine."""
     if endpoint.startswith("https://"):
         return google_token()
     own = os.environ.get(TOKEN, "")
@@ -105,7 +105,7 @@ def _token_for(endpoint: str) -> Callable[[], str] | None:
 
 
 def google_token() -> Callable[[], str]:
-    """Gives the access token of whoever runs this, renewed as it expires."""
+    """Return a function that gives the access token of the current credentials, renewed as it expires."""
     credentials: Any = None
 
     def token() -> str:
@@ -136,7 +136,7 @@ def _run_data(run: str, series: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _point(scalar: Scalar) -> dict[str, Any]:
-    # In protobuf's JSON whole numbers of 64 bits are strings, and so are the numbers that JSON has no word for.
+    # Protobuf's JSON writes 64-bit integers as strings, and also numbers that JSON cannot express.
     value = (
         scalar.value
         if math.isfinite(scalar.value)
@@ -147,7 +147,7 @@ def _point(scalar: Scalar) -> dict[str, Any]:
 
 
 def _explanation(error: urllib.error.HTTPError) -> str:
-    """What the service says is wrong; Google wraps it in JSON."""
+    """Return the service's error message; Google wraps it in JSON."""
     text = error.read().decode(errors="replace")
     try:
         return str(json.loads(text)["error"]["message"])

@@ -1,16 +1,16 @@
-"""One worker of a fleet: `python -m tpukit.host.worker`, on a bare TPU VM or anywhere.
+"""Run one worker of a fleet: `python -m tpukit.host.worker`, on a bare TPU VM or anywhere.
 
     python -m tpukit.host.worker --gcs-bucket BUCKET --program extract.py:make --option model=Qwen/Qwen2.5-0.5B
 
-It prepares the machine (once: the same requirements are not installed again), then takes streams of the dataset one by
-one until none is left, and makes shards of each (see shards.py). It can be killed at any moment; started again, here or
-elsewhere, it goes on behind the last shard that is there. A sample that cannot be read is left out, and so is a stream;
-both are named. Exit codes: 0 nothing is left, 1 it cannot go on now and says why, 75 the program did not move, 78 no
-launch can help (no such function, a missing package, no permission, a damaged stream), 143 told to leave.
+It prepares the machine (the same requirements are installed only once), then takes streams of the dataset one by one
+until none is left, and makes shards of each (see shards.py). It can be killed at any moment; restarted, here or
+elsewhere, it continues after the last existing shard. Unreadable samples and damaged streams are skipped and named.
+Exit codes: 0 nothing is left, 1 it cannot continue now and reports why, 75 the program made no progress, 78 no launch
+can help (no such function, a missing package, no permission, a damaged stream), 143 stopped by SIGTERM.
 
 `--program FILE.py:NAME` or `MODULE:NAME` is a function `make(options, report)` that loads what it needs and returns a
-function from the samples of a shard to its bytes; it calls `report(n)` when n samples of the shard are through. Its
-attribute `suffix` ends the names of shards.
+function from the samples of a shard to its bytes; it calls `report(n)` after n samples of the shard. Its attribute
+`suffix` is the suffix of shard names.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ PERMANENT = 78
 TERMINATED = 143
 WAIT_SECONDS = 5.0
 LOOKS = 20
-"""Claims that are read in a row."""
+"""Number of claims that are read in a row."""
 log = logging.getLogger("tpukit.worker")
 _HOPELESS = re.compile(
     r"ERROR: (?:No matching distribution|Invalid requirement|Could not find a version|Cannot install)"
@@ -69,7 +69,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _give_up(why: str, code: int = PERMANENT) -> int:
-    """Report why it ends. With the default code no launch can help, and the driver does not try."""
+    """Report why the worker ends. With the default code no launch can help, and the driver does not retry."""
     log.error("%s", why)
     report = Progress(os.environ.get("TPUKIT_PROGRESS", ""))
     report.update({"error": why})
@@ -78,7 +78,7 @@ def _give_up(why: str, code: int = PERMANENT) -> int:
 
 
 def set_up(requirements: Path, home: Path, *, force: bool) -> bool:
-    """Install what the program needs, unless that was done with the same file; whether it had to be done."""
+    """Install the requirements, unless the same file was installed before; return whether it was necessary."""
     wanted = requirements.read_bytes()
     key = hashlib.sha256(sys.prefix.encode() + b"\0" + wanted).hexdigest()[:16]
     done = home / "setup" / f"requirements-{key}"
@@ -93,7 +93,7 @@ def set_up(requirements: Path, home: Path, *, force: bool) -> bool:
 
 
 def _install(command: Sequence[str]) -> None:
-    """Run pip with its output in the log. Disagreement where no launch can help: there is no such package."""
+    """Run pip with its output in the log. Raise Disagreement if no launch can help: there is no such package."""
     said: deque[str] = deque(maxlen=200)
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as pip:
         for line in pip.stdout or ():
@@ -103,14 +103,14 @@ def _install(command: Sequence[str]) -> None:
         return
     errors = [line for line in said if line.startswith("ERROR: ")] or [*said][-1:]
     words = f"requirements: {errors[-1] if errors else f'pip ended with exit code {pip.returncode}'}"
-    # Without a network pip finds no version of anything, and says so after its retries.
+    # Without a network pip finds no version of any package, and reports that after its retries.
     if any(map(_HOPELESS.match, said)) and not any(map(_OFFLINE.search, said)):
         raise Disagreement(words)
     raise ChildProcessError(words)
 
 
 def load(name: str) -> Callable[[Mapping[str, str], Callable[[int], None]], Program]:
-    """The function of a module, or of a file."""
+    """Return the function of a module, or of a file."""
     where, _, function = name.rpartition(":")
     if not where.endswith(".py"):
         module = importlib.import_module(where)
@@ -150,19 +150,19 @@ def _work(options: argparse.Namespace) -> int:
 
 
 def digest_of(streams: Sequence[Stream]) -> str:
-    """Of a dataset, wherever it was split."""
+    """Return the digest of a dataset, regardless of where it was split."""
     lines = [f"{stream.name} {stream.samples} {stream.sha256}" for stream in streams]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
 class Worker:
-    """Takes streams until all are done."""
+    """A worker that takes streams until all are done."""
 
     def __init__(self, options: argparse.Namespace, data: Files, output: Files, run: Run) -> None:
         self._options, self._data, self._output, self._run = options, data, output, run
         self._claims = stream_claims.Claims(output, options.worker, seconds=options.claim_seconds)
         self._progress = Progress(os.environ.get("TPUKIT_PROGRESS", ""), lines=30.0)
-        self._samples = self._shards = 0  # of streams that this process is through with
+        self._samples = self._shards = 0  # of streams that this process has finished
         self._broken: dict[str, str] = {}  # streams that cannot be done, and why
         self._program: Program | None = None
         self._moved: Callable[[], None] = lambda: None
@@ -170,11 +170,11 @@ class Worker:
     def work(self, streams: Sequence[Stream], make: Callable[..., Program], given: Mapping[str, str]) -> int:
         first = self._options.first
         while left := self._left(streams):
-            # Workers begin at different streams, so that they seldom want the same, and look at some at a time: each
-            # look is a request, and at the end all of them look.
+            # Workers begin at different streams, to avoid wanting the same, and look at some at a time: each look is a
+            # request, and at the end all of them look.
             at = first % len(left)
             if not any(self._extract(stream, make, given) for stream in [*left[at:], *left[:at]][:LOOKS]):
-                first += LOOKS  # other workers have these: one of them may be lost
+                first += LOOKS  # other workers have these; one of them may be lost
                 time.sleep(min(WAIT_SECONDS, self._options.claim_seconds / 4))
                 self._report(0, 0)
         if self._broken:
@@ -188,7 +188,7 @@ class Worker:
         return [stream for stream in streams if stream.checkpoint not in done and stream.name not in self._broken]
 
     def _extract(self, stream: Stream, make: Callable[..., Program], given: Mapping[str, str]) -> bool:
-        """Whether the stream is done; not while another worker has it."""
+        """Extract a stream, and return whether it is done; False if another worker has it."""
         if not self._claims.take(stream.name):
             return False
         options, done = self._options, (0, 0)
@@ -215,7 +215,7 @@ class Worker:
                 work = Extraction(self._data, self._output, stream, self._run, options.worker, dataset, options.home)
                 work.work(self._program, check, made)
                 self._warn(stream, work.left_out)
-        except (Disagreement, FileNotFoundError) as error:  # the other streams go on
+        except (Disagreement, FileNotFoundError) as error:  # the other streams continue
             log.error("%s is left out: %s", stream.name, error)
             self._broken[stream.name] = str(error)
             return True
@@ -234,7 +234,7 @@ class Worker:
             self._progress.update({"warning": words})
 
     def _moves(self) -> None:
-        """Between two shards: the program goes on."""
+        """Record that the program makes progress between two shards."""
         self._moved()
         self._progress.update({})
 
@@ -298,7 +298,7 @@ def _options(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def _dashed(word: str) -> str:
-    """Return a flag as it is spelt here: shell scripts write --gcs_bucket."""
+    """Return a flag with dashes: shell scripts write --gcs_bucket."""
     name, equals, value = word.partition("=")
     return f"{name.replace('_', '-')}{equals}{value}" if word.startswith("--") else word
 

@@ -1,7 +1,7 @@
-"""Who this process is among the others, read from the environment alone.
+"""The position of this process among the others, read from the environment alone.
 
-Every place gives a training process what a GKE TPU pod finds, so nothing here asks JAX, a metadata server or a disk.
-Outside tpukit all of it may be missing: then the process is the only host of the only slice.
+Every place gives a training process the environment of a GKE TPU pod, so nothing here queries JAX, a metadata server or
+a disk. Outside tpukit all of it may be missing: then the process is the only host of the only slice.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ class World:
     attempt: int = 0
     stage: int = 0
     workdir: str = "workdir"
-    heartbeat: int = 30  # seconds without a sign of life before a host counts as lost; JAX's own 100 wastes a minute
-    progress: str = ""  # the file that tells whoever started us how far we are
-    trace: str = ""  # the folder in which every report is written down, for whoever compares runs
-    progress_lines: int = 0  # seconds between two lines that tell it to whoever reads our log; 0: none
+    heartbeat: int = 30  # seconds without a heartbeat before a host counts as lost; JAX's own 100 wastes a minute
+    progress: str = ""  # file for the progress of this process, read by its starter
+    trace: str = ""  # folder for a trace of every report, for comparing runs
+    progress_lines: int = 0  # seconds between two progress lines in the log; 0: none
 
 
 def read(environment: Mapping[str, str]) -> World:
-    """The World that `environment` describes."""
+    """Return the World that `environment` describes."""
 
     def number(name: str, default: int, least: int = 0) -> int:
         text = environment.get(name, "")

@@ -1,6 +1,6 @@
-"""Lets JAX find the chips of a simulated TPU VM, as the PCI bus would on a real one.
+"""Let JAX find the chips of a simulated TPU VM, as the PCI bus would on a real one.
 
-Without a Google chip on the bus JAX does not ask the metadata server who its peers are:
+Without a Google chip on the bus JAX does not query the metadata server for its peers:
 https://github.com/jax-ml/jax/blob/main/jax/_src/hardware_utils.py
 """
 
@@ -19,7 +19,7 @@ _HERE = str(Path(__file__).resolve().parent)
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Finds JAX's module where it is, and changes the one function once it is loaded."""
+    """A finder that locates JAX's module as usual, and replaces one function once it is loaded."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -50,7 +50,7 @@ sys.meta_path.insert(0, _Finder())
 
 
 def _load_next() -> None:
-    """Python runs only the first sitecustomize on its path; the one of the user's environment counts as well."""
+    """Run the user's own sitecustomize too: Python runs only the first one on its path."""
     rest = [folder for folder in sys.path if str(Path(folder or ".").resolve()) != _HERE]
     spec = importlib.machinery.PathFinder.find_spec("sitecustomize", rest)
     if spec is not None and spec.loader is not None:

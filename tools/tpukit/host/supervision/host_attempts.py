@@ -1,4 +1,4 @@
-"""The attempts of a host: which of them run, and what is known of one."""
+"""The attempts of a host: which of them run, and the facts of each."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ PIECE = 256 << 10
 """Bytes of a log in one answer."""
 PROGRESS_MOST = 64 << 10
 SAVED_SECONDS = 2.0
-"""Between two readings of the names in a workdir."""
+"""Seconds between two reads of the names in a workdir."""
 RETIRED_MOST = 600.0
-"""Seconds for which a machine may be reserved to be deleted."""
+"""Seconds for which a machine may be reserved for deletion."""
 NAME = re.compile(r"[a-z0-9][-a-z0-9]{0,62}")
 
 
@@ -32,7 +32,7 @@ def attempt_folder(job: str, number: int) -> str:
 
 
 def fence(job: str, number: int) -> None:
-    """From now on no earlier attempt of the job begins on this host."""
+    """Prevent earlier attempts of the job from beginning on this host."""
     file = path("jobs", job, "latest")
     os.makedirs(os.path.dirname(file), mode=0o700, exist_ok=True)
     latest = read(file) or {"attempt": -1}
@@ -42,7 +42,7 @@ def fence(job: str, number: int) -> None:
 
 
 def held(job: str, number: int) -> dict[str, Any] | None:
-    """Return the attempt that has this host, or is about to have it deleted, other than the one that asks."""
+    """Return the attempt that has this host, or is about to have it deleted, other than the requesting one."""
     for one in running(restore_files()):
         if (one["job"], one["attempt"]) != (job, number):
             return one
@@ -58,7 +58,7 @@ def retired(job: str) -> dict[str, Any] | None:
 
 
 def running(shims: dict[str, int]) -> list[dict[str, Any]]:
-    """List the attempts that run: those with a shim in `shims`, and those whose files say so."""
+    """List the running attempts: those with a shim in `shims`, and those whose files say so."""
     files = {path("jobs", job, name) for job in listed(path("jobs")) for name in listed(path("jobs", job))}
     found = []
     for folder in sorted({*files, *shims}):
@@ -67,14 +67,14 @@ def running(shims: dict[str, int]) -> list[dict[str, Any]]:
         if not number.isdigit() or not (folder in shims or is_locked(os.path.join(folder, "lock"))):
             continue
         if read(os.path.join(folder, "end")) is not None:
-            continue  # a shim writes the end last, and is about to leave
+            continue  # a shim writes the end last, and is about to exit
         owner = read(os.path.join(folder, "owner")) or {"store": ""}
         found.append({"job": job, "attempt": int(number), "store": owner["store"]})
     return found
 
 
 def restore_files() -> dict[str, int]:
-    """Return the shims that live, by their folders, after those whose files were removed have written them again."""
+    """Return the living shims by folder, after those whose files were removed have rewritten them."""
     shims: dict[str, int] = processes.shims(path("jobs"))
     for folder, shim in shims.items():
         if not is_locked(os.path.join(folder, "lock")):
@@ -83,7 +83,7 @@ def restore_files() -> dict[str, int]:
 
 
 def is_alive(folder: str) -> bool:
-    """Return whether anything of an attempt runs. What outlived its shim is killed: it ends with it."""
+    """Return whether any process of an attempt runs. Processes that outlived its shim are killed with it."""
     if is_locked(os.path.join(folder, "lock")):
         return True
     left = processes.marked(path("jobs")).get(folder, [])
@@ -94,7 +94,7 @@ def is_alive(folder: str) -> bool:
 
 
 def kill_strays() -> None:
-    """Kill processes of attempts whose shim is gone: they may still hold the chips."""
+    """Kill processes of attempts whose shim is dead: they may still hold the chips."""
     left, shims = processes.marked(path("jobs")), processes.shims(path("jobs"))
     for folder, pids in left.items():
         if folder not in shims and not is_locked(os.path.join(folder, "lock")):
@@ -102,9 +102,10 @@ def kill_strays() -> None:
 
 
 def facts(job: str, number: int, log: int | None) -> dict[str, Any]:
-    """What the files of an attempt say, read in this order: a lock that is free after the beginning was read stays so.
+    """Return the content of an attempt's files.
 
-    `log`: from which position on its log is wanted; None: not at all.
+    The order of reading matters: a lock that is free after `began` was read stays free. `log` is the position from
+    which its log is returned; None leaves the log out.
     """
     folder = attempt_folder(job, number)
     if not is_locked(os.path.join(folder, "lock")):
@@ -113,7 +114,7 @@ def facts(job: str, number: int, log: int | None) -> dict[str, Any]:
     stopped = os.path.exists(os.path.join(folder, "stop"))
     alive = is_alive(folder)
     end = read(os.path.join(folder, "end"))
-    if began is None and stopped and not alive:  # whoever locks it from now on finds the note
+    if began is None and stopped and not alive:  # a shim that takes the lock from now on finds the note
         began, end = read(os.path.join(folder, "began")), read(os.path.join(folder, "end"))
     known: dict[str, Any] = {
         "began": began,
@@ -132,7 +133,7 @@ def facts(job: str, number: int, log: int | None) -> dict[str, Any]:
 
 
 def saved(folder: str, since: float, *, final: bool) -> int:
-    """The newest checkpoint in the workdir, for a program that does not say what it saved; -1: none can be seen."""
+    """Return the newest checkpoint in the workdir, for a program that does not report it; -1 if none is visible."""
     file = os.path.join(folder, "saved")
     known = read(file) or {"at": 0.0, "step": -1, "final": False}
     now = time.time()
@@ -151,8 +152,10 @@ def saved(folder: str, since: float, *, final: bool) -> int:
 
 
 def _checkpoint_folder() -> Any:
-    """The module that knows the names of checkpoints: it belongs to another package of the product, and lies beside
-    this one on a host."""
+    """Load the module that knows the names of checkpoints.
+
+    It belongs to another package of the product, and lies beside this one on a host.
+    """
     import importlib.util
 
     spec = importlib.util.spec_from_file_location("checkpoint_folder", os.path.join(HERE, "checkpoint_folder.py"))
@@ -176,7 +179,7 @@ def progress(file: str) -> dict[str, Any] | None:
 
 
 def piece(file: str, position: int, most: int) -> dict[str, Any]:
-    """Bytes of a log from a position on."""
+    """Return the bytes of a log from a position on."""
     try:
         with open(file, "rb") as log:
             size = log.seek(0, os.SEEK_END)
@@ -187,7 +190,7 @@ def piece(file: str, position: int, most: int) -> dict[str, Any]:
 
 
 def frozen(pid: int) -> bool:
-    """Whether a process was stopped by a signal and waits to be continued."""
+    """Return whether a process was stopped by a signal and waits to be continued."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
             return file.read().rpartition(")")[2].split()[0] in ("T", "t")
@@ -196,7 +199,7 @@ def frozen(pid: int) -> bool:
 
 
 def boot() -> str:
-    """Another one after every start of the machine."""
+    """Return the boot id, which changes with every start of the machine."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             return file.read().strip()

@@ -1,4 +1,4 @@
-"""Files of the supervisor, and the locks that keep its requests apart."""
+"""Files of the supervisor, and the locks that serialize its requests."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 """The folder of the programs that were sent."""
-ROOT = os.path.dirname(os.path.dirname(HERE))  # of programs/HASH
+ROOT = os.path.dirname(os.path.dirname(HERE))  # the folder above programs/HASH
 
 
 class Refused(Exception):
-    """The request cannot be done; `kind` says to a program why."""
+    """A request that cannot be fulfilled; `kind` gives the reason in machine-readable form."""
 
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)
@@ -40,7 +40,7 @@ def listed(folder: str) -> list[str]:
 
 
 def read(file: str) -> dict[str, Any] | None:
-    """A JSON file; None while it is missing or blank."""
+    """Read a JSON file; None if it is missing or blank."""
     try:
         with open(file, encoding="utf-8") as content:
             text = content.read().strip("\0 \n")
@@ -61,8 +61,10 @@ def write(file: str, value: dict[str, Any]) -> None:
 
 @contextmanager
 def locked(name: str = "lock") -> Iterator[None]:
-    """Do one request of this kind at a time. The file lets requests wait in line; a program can remove it, and so the
-    name in the kernel decides."""
+    """Run one request of this kind at a time.
+
+    The lock file queues the requests; a program can remove it, so the name in the kernel decides.
+    """
     os.makedirs(ROOT, mode=0o700, exist_ok=True)
     handle = os.open(path(name), os.O_RDWR | os.O_CREAT, 0o600)
     try:
@@ -75,7 +77,7 @@ def locked(name: str = "lock") -> Iterator[None]:
 
 
 def take_name(kernel: socket.socket, name: str) -> None:
-    """Bind an abstract address, which the kernel has for as long as this process lives; wait while another has it."""
+    """Bind an abstract address, which the kernel keeps while this process lives; wait while another process has it."""
     home = os.stat(os.path.dirname(ROOT))  # hosts that share a kernel have equal paths on different disks
     address = f"\0{os.path.basename(ROOT)} {home.st_dev} {home.st_ino} {name}"
     while True:

@@ -1,4 +1,4 @@
-"""Shares and buckets that a job finds on a host."""
+"""Shares and buckets that are mounted on a host for a job."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ SECONDS = 60
 
 
 def mount(one: dict[str, Any]) -> tuple[str, str] | None:
-    """Unless it is there already. Where that cannot be done: whether trying again helps (`mount`) or not (`request`),
-    and a sentence."""
+    """Mount a share or bucket, unless it is mounted already.
+
+    On failure return a kind, `mount` if retrying helps and `request` if not, and a sentence.
+    """
     source, target = one["source"], one["path"]
     try:
         if not _run(["mountpoint", "-q", target]).returncode:
@@ -38,7 +40,7 @@ def _commands(one: dict[str, Any]) -> list[list[str]]:
     if one["kind"] == "nfs":
         return [folder, ["sudo", "-n", "mount", "-t", "nfs", "-o", "nolock,soft", source, target]]
     # https://cloud.google.com/storage/docs/cloud-storage-fuse/cli-options
-    # Without a limit no folder can be renamed that holds anything: so checkpoints are committed.
+    # Without a higher limit, gcsfuse cannot rename folders with content, which is how checkpoints are committed.
     options = ["--implicit-dirs", *(["-o", "ro"] if one["read_only"] else ["--rename-dir-limit", "200000"])]
     owner = f"{os.getuid()}:{os.getgid()}"
     return [folder, ["sudo", "-n", "chown", owner, target], ["gcsfuse", *options, source, target]]

@@ -1,4 +1,4 @@
-"""Keys that programs on a host find through $NETRC: in memory, which goes with the machine, before the user's."""
+"""Keys that programs on a host find through $NETRC: kept in memory until shutdown, and placed before the user's own."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from pathlib import Path
 
 
 def file(root: str) -> str:
-    """Each folder of ours has its own."""
+    """Return the path of the key file, a separate one for each root folder."""
     name = hashlib.sha256(root.encode()).hexdigest()[:16]
     return f"/dev/shm/tpukit-{os.getuid()}-{name}/netrc"  # noqa: S108 (checked for its owner)
 
 
 def lay(root: str, line: str) -> str:
-    """Why it could not be done; empty: it was."""
+    """Write the key file; return the problem, or an empty text on success."""
     target = Path(file(root))
     target.parent.mkdir(mode=0o700, exist_ok=True)
-    if target.parent.lstat().st_uid != os.getuid():  # a link that leads to a folder of ours counts as its maker's
+    if target.parent.lstat().st_uid != os.getuid():  # lstat, because a link to a folder of ours counts as its maker's
         return f"{target.parent} belongs to another user"
     try:
         rest = Path("~/.netrc").expanduser().read_text(encoding="utf-8")

@@ -1,8 +1,8 @@
 """Processes of attempts as the kernel knows them: evidence that no program can remove.
 
-A process belongs to an attempt if its environment has the
-mark of the attempt's folder, or if it is the shim of that folder. A program that removes the supervisor's files changes
-neither. One that clears its environment is found by its shim, of which it is a descendant, for as long as that lives.
+A process belongs to an attempt if its environment has the mark of the attempt's folder, or if it is the shim of that
+folder. A program that removes the supervisor's files changes neither. A process that clears its environment is found
+through its living shim, of which it is a descendant.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 MARK = "TPUKIT_POD"
 SHIM = "shim.py"
 RESTORE_SECONDS = 5.0
-"""How long a shim may take to write its files again."""
+"""Seconds that a shim may take to rewrite its files."""
 
 
 def shims(jobs: str) -> dict[str, int]:
@@ -30,7 +30,7 @@ def shims(jobs: str) -> dict[str, int]:
         if len(words) < 3 or os.path.basename(words[-2]) != SHIM.encode():
             continue
         folder = os.fsdecode(words[-1])
-        # The process that starts a shim has the same words for a moment, but leads no session.
+        # The process that starts a shim briefly has the same command line, but leads no session.
         if folder.startswith(jobs + os.sep) and _shares(pid, jobs) and _leads_session(pid):
             found[folder] = pid
     return found
@@ -55,7 +55,7 @@ def kill(pids: list[int]) -> None:
 
 
 def restore(folder: str, shim: int) -> None:
-    """Have a shim write the files again that were removed from its folder."""
+    """Have a shim rewrite the files that were removed from its folder."""
     with suppress(ProcessLookupError, PermissionError):
         os.kill(shim, signal.SIGHUP)
     due = time.monotonic() + RESTORE_SECONDS

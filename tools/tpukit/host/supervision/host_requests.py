@@ -42,7 +42,7 @@ def answer(request: dict[str, Any], content: BinaryIO) -> dict[str, Any]:
 
 
 def prepare(request: dict[str, Any], _: BinaryIO) -> dict[str, Any]:
-    """Whether an attempt could be started now: what is missing, and who is in the way."""
+    """Report whether an attempt can be started now: missing code, and the attempt that holds the host."""
     digest = request.get("code") or ""
     with locked():
         return {
@@ -53,7 +53,7 @@ def prepare(request: dict[str, Any], _: BinaryIO) -> dict[str, Any]:
 
 
 def start(request: dict[str, Any], _: BinaryIO) -> dict[str, Any]:
-    """Start an attempt, unless it was started before; what is known of it then."""
+    """Start an attempt, unless it was started before, and return its facts."""
     job, number = request["job"], int(request["attempt"])
     with locked():
         fence(job, number)
@@ -77,24 +77,24 @@ def start(request: dict[str, Any], _: BinaryIO) -> dict[str, Any]:
         if request.get("uploader"):
             from . import host_uploader as uploader
 
-            with suppress(Refused, OSError):  # the job goes on without it
+            with suppress(Refused, OSError):  # the job runs without it
                 uploader.start(folder, request["uploader"], MARK, run_shim)
         return facts(job, number, None)
 
 
 def status(request: dict[str, Any], _: BinaryIO) -> dict[str, Any]:
-    """Describe the attempts that are asked for, and list all that run. Asking is what keeps an attempt attended."""
+    """Describe the requested attempts, and list all running ones. This request keeps an attempt attended."""
     for one in request["attempts"]:
         attend(attempt_folder(one["job"], one["attempt"]))
     return {
         "boot": boot(),
         "attempts": [facts(one["job"], one["attempt"], one.get("log")) for one in request["attempts"]],
-        "running": running({}),  # `facts` has had missing files written
+        "running": running({}),  # `facts` has had missing files rewritten
     }
 
 
 def attend(folder: str) -> None:
-    """Note that a driver asks for an attempt. A watch that a reboot ended is started again."""
+    """Record that a driver asks for an attempt. Restart a watch that a reboot ended."""
     own = os.path.join(folder, "unattended")
     with suppress(OSError):
         os.utime(os.path.join(own, "asked"))
@@ -105,7 +105,7 @@ def attend(folder: str) -> None:
 
 
 def stop(request: dict[str, Any], _: BinaryIO) -> dict[str, Any]:
-    """Tell an attempt to leave; its shim kills it when the grace is over. One that has not begun never will."""
+    """Stop an attempt; its shim kills it after the grace period. An attempt that has not begun never will."""
     job, number = request["job"], int(request["attempt"])
     folder = attempt_folder(job, number)
     with locked():
@@ -116,10 +116,11 @@ def stop(request: dict[str, Any], _: BinaryIO) -> dict[str, Any]:
             os.makedirs(folder, mode=0o700, exist_ok=True)
             write(os.path.join(folder, "stop"), {"grace": request["grace"]})
         except OSError:
-            # On a full disk there is no note and so no grace, which is better than a program that nobody can stop.
+            # A full disk cannot hold the note, so there is no grace period; better than a program that cannot be
+            # stopped.
             kill(read(os.path.join(folder, "began")), folder)
             raise
-    # Read after the note was written: we find the shim, or it finds the note.
+    # Read after the note was written: either this finds the shim, or the shim finds the note.
     began = read(os.path.join(folder, "began"))
     if began is not None and is_locked(os.path.join(folder, "lock")):
         with suppress(ProcessLookupError):
@@ -134,7 +135,7 @@ def kill(began: dict[str, Any] | None, folder: str) -> None:
 
 
 def lose(request: dict[str, Any], _: BinaryIO) -> dict[str, Any]:
-    """Kill an attempt with its shim, so that nothing says how it ended: as if the host had lost power."""
+    """Kill an attempt with its shim, so that no end is recorded: as if the host had lost power."""
     folder = attempt_folder(request["job"], request["attempt"])
     began = read(os.path.join(folder, "began"))
     if began is not None and is_locked(os.path.join(folder, "lock")):
@@ -144,7 +145,7 @@ def lose(request: dict[str, Any], _: BinaryIO) -> dict[str, Any]:
 
 
 def secret(_: dict[str, Any], content: BinaryIO) -> dict[str, Any]:
-    """Lay what follows, a line of netrc, where programs of this host find it."""
+    """Store the content, a line of netrc, where programs of this host find it."""
     from . import host_netrc as netrc
 
     if problem := netrc.lay(ROOT, content.read(65536).decode()):
@@ -153,7 +154,7 @@ def secret(_: dict[str, Any], content: BinaryIO) -> dict[str, Any]:
 
 
 def retire(request: dict[str, Any], _: BinaryIO) -> dict[str, Any]:
-    """Refuse attempts of other jobs from now on, for so many seconds: the machine is about to be deleted."""
+    """Refuse attempts of other jobs for some seconds: the machine is about to be deleted."""
     with locked():
         runs = running(restore_files())
         if all(one["job"] == request["job"] for one in runs) and retired(request["job"]) is None:
@@ -163,7 +164,7 @@ def retire(request: dict[str, Any], _: BinaryIO) -> dict[str, Any]:
 
 
 def setup(request: dict[str, Any], _: BinaryIO) -> dict[str, Any]:
-    """Prepare the machine with a command, unless the same one did so before with the same files."""
+    """Prepare the machine with a command, unless the same command with the same files already did."""
     key, cwd = request["key"], path("code", request["code"]) if request.get("code") else os.path.expanduser("~")
     done = path("setup", key)
     os.makedirs(path("setup"), exist_ok=True)
@@ -188,7 +189,7 @@ def setup(request: dict[str, Any], _: BinaryIO) -> dict[str, Any]:
 
 
 def mount(request: dict[str, Any], _: BinaryIO) -> dict[str, Any]:
-    """Mount shares and buckets, but for those that are there already: a machine that was made anew has none."""
+    """Mount the shares and buckets that are not mounted yet: a recreated machine has none."""
     from . import host_mounts as mounts
 
     with locked("mount.lock"):

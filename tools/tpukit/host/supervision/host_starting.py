@@ -21,14 +21,14 @@ PASSED_BY_SSH = re.compile(r"SSH_|OLDPWD$|PWD$|SHLVL$|_$")
 
 
 def code(request: dict[str, Any], content: BinaryIO) -> dict[str, Any]:
-    """Store staged code, which follows as a tar. Twice is once."""
+    """Store staged code, which follows as a tar. Idempotent."""
     target = path("code", request["code"])
     if not os.path.isdir(target):
         os.makedirs(path("code"), exist_ok=True)
         new = tempfile.mkdtemp(prefix=".new-", dir=path("code"))
         try:
             with tarfile.open(fileobj=content, mode="r|*") as archive:
-                # tpukit packed it itself. Python 3.12 warns without a filter, and the oldest ones know none.
+                # tpukit packed it itself. Python 3.12 warns without a filter, and the oldest versions have none.
                 options = {"filter": "tar"} if hasattr(tarfile, "tar_filter") else {}
                 archive.extractall(new, **options)  # type: ignore[arg-type]  # noqa: S202
             move(new, target)
@@ -38,7 +38,7 @@ def code(request: dict[str, Any], content: BinaryIO) -> dict[str, Any]:
 
 
 def own_code(job: str, digest: str) -> str:
-    """The job's copy of its code, which it may write into."""
+    """Return the job's writable copy of its code; make it if it is missing."""
     target = path("jobs", job, "code")
     if os.path.isdir(target):
         return target
@@ -66,7 +66,7 @@ def move(new: str, target: str) -> None:
 
 
 def pod(request: dict[str, Any], folder: str, cwd: str) -> dict[str, Any]:
-    """As the shim reads it. A path of the environment may begin with ~: only the host knows its home."""
+    """Return the pod as the shim reads it. A path may begin with ~: only the host knows its home."""
     workdir = os.path.expanduser(request["workdir"])
     local = "://" not in workdir
     if local:
@@ -91,7 +91,7 @@ def pod(request: dict[str, Any], folder: str, cwd: str) -> dict[str, Any]:
 
 
 def environment(given: dict[str, str]) -> dict[str, str]:
-    """What a login on this host finds, with what the job brings over it."""
+    """Return the environment of a login on this host, overridden by that of the job."""
     own = {name: value for name, value in os.environ.items() if not PASSED_BY_SSH.match(name)}
     return {**own, "PYTHONUNBUFFERED": "1", **given}
 

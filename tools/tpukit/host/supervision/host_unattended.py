@@ -1,23 +1,22 @@
-"""Ends an attempt whose driver never comes back, and releases its hardware.
+"""The watch that ends an attempt whose driver does not return, and releases its hardware.
 
-One process for each attempt watches the time at which a
-driver last asked for the attempt. Seconds count on a clock that stands still while the machine sleeps, and begin at 0
-with each question. After `seconds` without one, the watch stops the attempt as a driver would, and deletes the TPU VM
-or queued resource in `hardware` with the token of the machine's own service account, if that account may do so and the
-object still carries the labels of this attempt.
+One process for each attempt watches the time at which a driver last asked for the attempt. Time spent asleep does not
+count, and each request resets it to 0. After `seconds` without a request, the watch stops the attempt as a driver
+would, and deletes the TPU VM or queued resource in `hardware` with the token of the machine's own service account, if
+that account may do so and the object still carries the labels of this attempt.
 
 A driver that cannot reach this host, but reaches others or the API, renews the limit by a mark in the metadata of the
 TPU VM. Only a change of that mark counts, so no two clocks are compared.
 
-The watch ends with what it watches: when the attempt is over and holds no hardware, when a later attempt began, when
-the home in which it works is removed. It writes its own files again where a program removed them, and needs no other
-file to stop the attempt. The supervisor starts it with the attempt, and whenever a driver asks and the watch is
-missing: after a reboot it counts from the first question on.
+The watch ends when the attempt is over and holds no hardware, when a later attempt has begun, or when the home in which
+it works is removed. It rewrites its own files if a program removed them, and needs no other file to stop the attempt.
+The supervisor starts it with the attempt, and whenever a driver asks and the watch is missing: after a reboot it counts
+from the first request on.
 
 Files, in `unattended` in the folder of the attempt:
 
     wanted     limit, grace and hardware
-    asked      its time is that of the last question
+    asked      its time is that of the last request
     lock       held by the watch
     done       the watch has nothing left to do
 """
@@ -43,27 +42,29 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, TextIO
 
-    Attended = tuple[float, str]  # when a driver last asked, and the mark of one
+    Attended = tuple[float, str]  # when a driver last asked, and the last mark
 
 NAME = "unattended"
 METADATA_HOST = "GCE_METADATA_HOST"
 LOOK_SECONDS = 5.0
 BEGIN_SECONDS = 10.0
 RETRY_SECONDS = 60.0
-"""Between two requests to delete hardware."""
+"""Seconds between two requests to delete hardware."""
 LEAVE_SECONDS = 120.0
-"""How long an attempt may take to leave, beyond its grace, before its hardware is deleted."""
+"""Seconds that an attempt may take to leave, beyond its grace, before its hardware is deleted."""
 RENEWED = "tpukit-renewed"
 """Key of the mark in the metadata of a TPU VM."""
 MARK_LOOKS = 10
-"""How often the mark is read within the limit."""
+"""Number of reads of the mark within the limit."""
 _TOKEN = "service-accounts/default/token"  # noqa: S105 (an address)
 _RENEWED = f"attributes/{RENEWED}"
 
 
 def begin(folder: str, wanted: dict[str, Any], mark: str) -> None:
-    """Watch an attempt from now on, which may begin once this returns: its program may remove what the watch is read
-    from. Twice is once."""
+    """Watch an attempt from now on. Idempotent.
+
+    Returns once the watch has read its files: the attempt's program may remove them after that.
+    """
     own = Path(folder, NAME)
     own.mkdir(mode=0o700, exist_ok=True)
     if not (own / "wanted").exists():
@@ -78,7 +79,7 @@ def begin(folder: str, wanted: dict[str, Any], mark: str) -> None:
 
 
 def ensure(folder: str, mark: str) -> None:
-    """Start the watch of an attempt where it is missing."""
+    """Start the watch of an attempt if it is missing."""
     own = Path(folder, NAME)
     if not (own / "wanted").exists() or (own / "done").exists() or not is_free(own / "lock"):
         return
@@ -105,7 +106,7 @@ def main(name: str) -> int:
 
 
 def own(folder: Path, wanted: dict[str, Any]) -> TextIO | None:
-    """Lock the watch of an attempt, with all its files in place; None where another process has it."""
+    """Lock the watch of an attempt and create its files; None if another process has the lock."""
     files = folder / NAME
     files.mkdir(mode=0o700, parents=True, exist_ok=True)
     lock = (files / "lock").open("w", encoding="ascii")
@@ -121,8 +122,7 @@ def own(folder: Path, wanted: dict[str, Any]) -> TextIO | None:
 
 
 def watch(folder: Path, wanted: dict[str, Any], lock: TextIO) -> Attended | None:
-    """Wait until no driver has attended for long enough, and return the last sign of one; None: nothing is left to
-    watch."""
+    """Wait until no driver has attended for too long, and return the last sign of one; None if the watch can end."""
     last, since = attended(folder, ""), time.monotonic()
     read, every = since, max(LOOK_SECONDS, wanted["seconds"] / MARK_LOOKS)
     while needed(folder, wanted):
@@ -139,27 +139,26 @@ def watch(folder: Path, wanted: dict[str, Any], lock: TextIO) -> Attended | None
 
 
 def restore(folder: Path, wanted: dict[str, Any], lock: TextIO) -> None:
-    """Write the files again where a program removed them."""
+    """Rewrite the files if a program removed them."""
     with suppress(OSError):
         if os.path.samestat((folder / NAME / "lock").stat(), os.fstat(lock.fileno())):
             return
-    with suppress(OSError):  # on a full disk, the next look tries it again
+    with suppress(OSError):  # on a full disk, the next look retries
         if (new := own(folder, wanted)) is not None:
             os.dup2(new.fileno(), lock.fileno(), inheritable=False)
             new.close()
 
 
 def needed(folder: Path, wanted: dict[str, Any]) -> bool:
-    """Return whether the attempt, or hardware that it left, is still there and no later attempt has a watch of its
-    own."""
+    """Return whether the attempt or its hardware still exists, and no later attempt has its own watch."""
     if superseded(folder, wanted) or not Path(ROOT).parent.exists():
         return False
-    began = (folder / "began").exists() or (folder / "end").exists()  # read before the lock, which is taken first
+    began = (folder / "began").exists() or (folder / "end").exists()  # read before the lock, which a shim takes first
     return bool(wanted["hardware"]) or not began or not is_free(folder / "lock")
 
 
 def attended(folder: Path, known: str) -> Attended:
-    """Return the newest signs of a driver. `known`: the mark that was read last, for when it cannot be read now."""
+    """Return the newest signs of a driver. `known` is the last mark, used if it cannot be read now."""
     return asked(folder), mark(known)
 
 
@@ -171,7 +170,7 @@ def asked(folder: Path) -> float:
 
 
 def mark(known: str) -> str:
-    """Return the mark of a driver in the metadata of this TPU VM; `known` where there is none, or no answer."""
+    """Return the mark of a driver in the metadata of this TPU VM; `known` if there is none, or no response."""
     with suppress(OSError, ValueError):
         request = urllib.request.Request(_metadata(_RENEWED), headers={"Metadata-Flavor": "Google"})  # noqa: S310
         with urllib.request.urlopen(request, timeout=10) as answer:  # noqa: S310
@@ -206,7 +205,7 @@ def stop(folder: Path, wanted: dict[str, Any]) -> None:
 
 
 def released(folder: Path, wanted: dict[str, Any], last: Attended) -> bool:
-    """Delete the hardware, with retries; False once a driver has attended since `last`, or nothing is left to watch."""
+    """Delete the hardware, with retries; False once a driver has attended since `last`, or the watch can end."""
     while attended(folder, last[1]) == last and needed(folder, wanted):
         if release(wanted["hardware"]):
             return True
@@ -217,7 +216,7 @@ def released(folder: Path, wanted: dict[str, Any], last: Attended) -> bool:
 
 
 def release(hardware: dict[str, Any]) -> bool:
-    """Delete what the attempt was given; return whether it is deleted, or belongs to another by now."""
+    """Delete the attempt's hardware; return whether it is deleted, or belongs to another attempt by now."""
     try:
         token = _ask("GET", _metadata(_TOKEN), {"Metadata-Flavor": "Google"})["access_token"]
         signed = {"Authorization": f"Bearer {token}"}
@@ -242,6 +241,6 @@ def _metadata(name: str) -> str:
 
 
 def _ask(method: str, url: str, headers: dict[str, str]) -> Any:
-    # Without a proxy, as the metadata server wants it: no variable of one is in the watch's environment.
+    # The metadata server must be reached without a proxy: the watch's environment has no proxy variable.
     with urllib.request.urlopen(urllib.request.Request(url, method=method, headers=headers), timeout=60) as answer:  # noqa: S310
         return json.loads(answer.read() or b"{}")

@@ -1,5 +1,7 @@
-"""The process that copies TensorBoard data out of an attempt's workdir while the attempt runs. Its files are those of
-an attempt, in a folder of the one that it belongs to."""
+"""The process that copies TensorBoard data out of an attempt's workdir while the attempt runs.
+
+Its files are like those of an attempt, in a folder inside that of the attempt.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,10 @@ NAME = "uploader"
 
 
 def start(folder: str, argv: Sequence[str], mark: str, run_shim: Callable[[str], None]) -> None:
-    """Run `argv` beside the attempt in `folder`, in its environment. It leaves by itself: when the attempt's lock is
-    free, it makes its last pass."""
+    """Run `argv` beside the attempt in `folder`, in its environment.
+
+    It exits by itself: once the attempt's lock is free, it makes its last pass.
+    """
     attempt, own = Path(folder), Path(folder, NAME)
     if (own / "pod.json").exists():
         return
