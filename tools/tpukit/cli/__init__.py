@@ -76,7 +76,7 @@ class _Lazy(click.Group):
 @click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, "--version", prog_name="tpu", message="%(prog)s %(version)s")
 def command() -> None:
-    """Multislice JAX training that survives preemption, on this machine first and then on Google Cloud.
+    """Run multislice JAX training that survives preemption, on this machine first and then on Google Cloud.
 
     \b
     Examples:

@@ -12,7 +12,7 @@ _tpu = click.option("--tpu", "of_tpu", is_flag=True, help="Alias of a TPU, share
 @click.group("alias", invoke_without_command=True)
 @click.pass_context
 def command(ctx: click.Context) -> None:
-    """Short names: of settings of programs for one user, of TPUs (--tpu) for all.
+    """Manage short names: of program settings for one user, of TPUs (--tpu) for all users.
 
     \b
     Examples:
@@ -31,7 +31,7 @@ def command(ctx: click.Context) -> None:
 @_tpu
 @user_option
 def add(name: str, target: str, of_tpu: bool, user: str) -> None:
-    """Add a short name, or let it lead elsewhere."""
+    """Add or change a short name."""
     from tpukit.cli import context
     from tpukit.sharing import tpu_aliases, users
 

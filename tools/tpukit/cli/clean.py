@@ -32,7 +32,7 @@ def command(older_than: str, keep: str, keep_code: str, checkpoints: bool, dry_r
     \b
     Examples:
       tpu clean --dry-run                  what would go, and why
-      tpu clean --older-than 7d            what nobody used for a week
+      tpu clean --older-than 7d            what was not used for a week
       tpu clean --keep 5GiB --checkpoints  ended jobs, until they take no more than 5 GiB
     """
     from tpukit.cli import context

@@ -82,18 +82,18 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON."
 
 @click.group("cluster")
 def command() -> None:
-    """Make, change, look at and remove the training environment on Google Cloud.
+    """Create, change, inspect and delete the training environment on Google Cloud.
 
     FILE is a cluster file; cluster.yaml in this folder if there is one. Its keys are the variables of the Terraform
     modules, and --set takes the same.
 
     \b
     Examples:
-      tpu cluster up                               all of it, or what is missing of it
+      tpu cluster up                               everything, or what is missing
       tpu cluster bootstrap                        APIs, state bucket, accounts: once for each project
       tpu cluster plan --set tpu_type=v4-32        what would be done
       tpu cluster apply                            plan, ask, apply with progress
-      tpu cluster apply --set num_tpu_pools=0      give the slices back and keep the rest
+      tpu cluster apply --set num_tpu_pools=0      release the slices and keep the rest
       tpu cluster credentials && tpu cluster addons
       tpu cluster apply --via cloud-build --dry-run
       tpu cluster destroy
@@ -110,10 +110,10 @@ def command() -> None:
 )
 @completed
 def up(dry_run: bool, yes: bool, members: tuple[str, ...], **words: Any) -> None:
-    """From an empty project to a cluster that takes jobs: bootstrap, apply, credentials, addons, a team, settings.
+    """Create all that a cluster needs to take jobs: bootstrap, apply, credentials, addons, a team, settings.
 
-    Shows what would be made and what it costs, and asks. Every step may be repeated: wherever it was stopped, the same
-    command goes on, and does nothing where nothing is missing.
+    Shows what would be created and what it costs, and asks. Every step can be repeated: after an interruption the same
+    command continues, and it does nothing where nothing is missing.
     """
     from tpukit.cluster import up as going_up
     from tpukit.core.clock import SystemClock
@@ -162,7 +162,7 @@ def bootstrap(dry_run: bool, **words: Any) -> None:
 @json_option
 @completed
 def plan(dry_run: bool, as_json: bool, **words: Any) -> None:
-    """Show what would be done. Nothing is changed."""
+    """Show what would change. Nothing is changed."""
     way = _way(_spec(**words), _console(stderr=as_json), **words)
     if dry_run:
         _print(way.lines("plan"))
@@ -183,7 +183,7 @@ def plan(dry_run: bool, as_json: bool, **words: Any) -> None:
 @yes_option
 @completed
 def apply(yes: bool, **words: Any) -> None:
-    """Make the environment what the file says. Shows the plan, asks, and applies the plan that was shown.
+    """Apply the cluster file: show the plan, ask, and apply exactly that plan.
 
     One Ctrl-C cancels cleanly; a second kills.
     """
@@ -295,7 +295,7 @@ def addons(dry_run: bool, **words: Any) -> None:
 @spec_options
 @completed
 def credentials(dry_run: bool, **words: Any) -> None:
-    """Let kubectl talk to the cluster, through its DNS endpoint."""
+    """Configure kubectl for the cluster, through its DNS endpoint."""
     from tpukit.cluster import gcloud
 
     spec = _spec(**words)

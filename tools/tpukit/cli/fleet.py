@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 # Accept flags with underscores too, as shell scripts write them.
 @click.group("fleet", context_settings={"token_normalize_func": lambda token: token.replace("_", "-")})
 def command() -> None:
-    """Work through one dataset on TPU VMs over zones, each on streams of its own.
+    """Process one dataset on TPU VMs across zones, each with its own streams.
 
     \b
     Examples:
@@ -40,7 +40,7 @@ def command() -> None:
 @command.command()
 @flags.where
 def create(file: Path | None, adopt: bool, **words: Any) -> None:
-    """Create the TPU VMs of a fleet, and wait until they are ready. What else it has is left alone."""
+    """Create the TPU VMs of a fleet, and wait until they are ready. Its other TPU VMs stay."""
     from tpukit.fleet import deploy as deploying
 
     plan = deploying.plan(flags.spec_of(file, words), fleet_owner.me())
@@ -90,7 +90,7 @@ def delete(
 @flags.name_
 @flags.json_
 def status(file: Path | None, zones: str | None, gcs_bucket: str | None, name: str | None, as_json: bool) -> None:
-    """Show what each worker does now. Nothing is changed."""
+    """Show what each worker does. Nothing is changed."""
     from tpukit.cli import context, fleet_screen, vms
     from tpukit.fleet import driver
     from tpukit.fleet import wanted as plans
@@ -150,7 +150,7 @@ def list_(zones: str | None, as_json: bool) -> None:
 @command.command("recreate-preempted")
 @flags.where
 def recreate_preempted(file: Path | None, adopt: bool, **words: Any) -> None:
-    """Recreate TPU VMs that were preempted, and launch what they worked on. The rest is left alone."""
+    """Recreate preempted TPU VMs and launch their work again. The other TPU VMs stay."""
     from tpukit.cli import context
     from tpukit.fleet import deploy as deploying
     from tpukit.fleet import driver

@@ -12,7 +12,7 @@ from tpukit.core.errors import Invalid, Problem
 
 @click.group("image")
 def command() -> None:
-    """The image that jobs on GKE run in: Python, JAX and what programs import. Code travels with each job.
+    """Build the image that jobs on GKE run in: Python, JAX and what programs import. Code travels with each job.
 
     \b
     Examples:
@@ -42,7 +42,7 @@ def push(
 ) -> None:
     """Build an image with Cloud Build, push it, and make it the one that jobs run in.
 
-    It is known by its digest from then on: the same job runs in the same image, whatever becomes of the tag.
+    Jobs refer to it by its digest: the same job runs in the same image, wherever the tag moves.
     """
     from tpukit.cluster import images
     from tpukit.jobs.spec import settings

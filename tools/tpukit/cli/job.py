@@ -27,7 +27,7 @@ from tpukit.cli.submission import check_tags, make_plan, set_option
 @click.group("job", invoke_without_command=True)
 @click.pass_context
 def command(ctx: click.Context) -> None:
-    """Look at jobs, stop them, run them again. Without a subcommand: list them.
+    """Show, stop and rerun jobs. Without a subcommand: list them.
 
     \b
     Examples:

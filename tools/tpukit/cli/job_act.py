@@ -26,7 +26,7 @@ detach_option = click.option("--detach", is_flag=True, help="Return at once; `tp
 @_on
 @detach_option
 def resume(job: str, on: str, detach: bool) -> None:
-    """Run an ended job again, from its last checkpoint: with --on, as a job of its own on another TPU."""
+    """Resume an ended job from its last checkpoint. With --on: as a new job on another TPU."""
     _again(job, "resume", on, detach)
 
 
@@ -35,7 +35,7 @@ def resume(job: str, on: str, detach: bool) -> None:
 @_on
 @detach_option
 def rerun(job: str, on: str, detach: bool) -> None:
-    """Run an ended job again, from the beginning: with --on, as a job of its own on another TPU."""
+    """Rerun an ended job from the beginning. With --on: as a new job on another TPU."""
     _again(job, "rerun", on, detach)
 
 
@@ -99,7 +99,7 @@ def _hold_again(window: Window) -> None:
 @job_argument
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def forget(job: str, yes: bool) -> None:
-    """Close a job whose cluster or machine is gone for good.
+    """Close a job whose cluster or machine no longer exists.
 
     Its record ends as cancelled and names what may be left behind; nothing is stopped, and no driver acts on it again.
     Refused while its place answers and something of it runs or hardware is held for its next attempt, and while another
@@ -222,7 +222,7 @@ def closed(job: Job, text: str, now: float) -> Job:
 @click.command()
 @click.argument("job")
 def adopt(job: str) -> None:
-    """Take over a JobSet that others sent, by name or TEAM/NAME: it may then be stopped and sent again from here."""
+    """Take over a JobSet of another user, by name or TEAM/NAME, so that it can be stopped and rerun from here."""
     from tpukit.cli import unmanaged
     from tpukit.core.errors import NotFound
 

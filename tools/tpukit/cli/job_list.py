@@ -46,7 +46,7 @@ def command(
 ) -> None:
     """List jobs, newest first.
 
-    Where jobs were sent to a cluster, or KUBECONFIG names one, JobSets that others sent there follow.
+    If jobs were sent to a cluster, or KUBECONFIG names one, the JobSets of other users there follow.
     """
     from tpukit.cli import context, unattended
 

@@ -59,7 +59,7 @@ def up_to_date(name: str) -> tuple[Job | tuple[UnmanagedJobs, Unmanaged], tuple[
 @job_argument
 @json_option
 def show(job: str, as_json: bool) -> None:
-    """Everything about a job: attempts, hosts, and what happened when."""
+    """Show everything about a job: attempts, hosts and events."""
     from tpukit.cli import context
     from tpukit.jobs import report
     from tpukit.jobs.records import JOBS, Job

@@ -44,13 +44,13 @@ def _cluster_options(function: Any) -> Any:
 
 @click.group("provisioner")
 def command() -> None:
-    """Make a TPU node pool for each slice that a JobSet waits for, and remove it when the JobSet has ended.
+    """Create a TPU node pool for each slice that a JobSet waits for, and delete it after the JobSet ends.
 
     \b
     Examples:
       tpu provisioner init my-project my-cluster --location us-central2 --zones us-central2-b
       kubectl apply --server-side -k deploy/my-project/my-cluster
-      tpu provisioner explain train -n research      what it did, waits for and will do next
+      tpu provisioner explain train -n research      what it did, what it waits for and what is next
       tpu provisioner run --project my-project --location us-central2 --cluster my-cluster --zones us-central2-b
     """
 
@@ -79,7 +79,7 @@ def run(
 ) -> None:
     """Drive node pools, in this terminal or in a pod. Of several, one acts and the others wait.
 
-    It may be killed at any moment: all that it knows is in the cluster, and the next one goes on.
+    It can be killed at any moment: its state is in the cluster, and the next instance continues.
     """
     from tpukit.core.clock import SystemClock
     from tpukit.google.gke import Client
@@ -209,7 +209,7 @@ def explain(
 )
 @click.option("--folder", type=click.Path(path_type=Path, file_okay=False), default=Path("deploy"), show_default=True)
 def init(project: str, cluster: str, folder: Path, auto_upgrade: bool | None, **values: str) -> None:
-    """Write deploy/PROJECT/CLUSTER, filled in, and print what is left to do.
+    """Write deploy/PROJECT/CLUSTER and print the remaining steps.
 
     For the cluster of the settings, which `tpu cluster up` created, its repository, the account of its nodes and its
     release channel are known.
@@ -237,7 +237,7 @@ def init(project: str, cluster: str, folder: Path, auto_upgrade: bool | None, **
 @click.argument("probe", type=click.Choice(["live", "ready"]))
 @click.option("--port", type=click.IntRange(1, 65535), default=PORT, show_default=True)
 def check(probe: str, port: int) -> None:
-    """Ask the one that runs on this machine how it is."""
+    """Check the provisioner that runs on this machine."""
     from tpukit.kernel import http
 
     click.echo(http.check(probe, port, "tpu provisioner run"), err=True)

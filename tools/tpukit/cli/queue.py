@@ -40,7 +40,7 @@ logger.info(f"computation result: {result}")
 
 @click.group("queue")
 def command() -> None:
-    """A queue for programs: an application sends Python code and reads its result later.
+    """Run Python code that applications send, and return the results.
 
     \b
     Examples:
@@ -119,7 +119,7 @@ def purge(older_than: str) -> None:
 @command.command("test")
 @click.option("--timeout", type=click.FloatRange(min=1), default=120, show_default=True)
 def send_tests(timeout: float) -> None:
-    """Send two jobs, the devices and a matrix product, and print what they gave."""
+    """Send two jobs, the devices and a matrix product, and print their results."""
     queue = client()
     ids = [queue.submit(code, timeout=timeout, challenge_number=0) for code in (DEVICES, MATRIX)]
     for job_id in ids:
@@ -140,9 +140,9 @@ def send_tests(timeout: float) -> None:
     help="Number of this host in its slice; the first one, 0, writes how the job ended.",
 )
 def work(job_id: str, host: int, **options: Any) -> None:
-    """Run one job that was scheduled: what the pods do that `tpu queue serve --team` starts.
+    """Run one scheduled job: the command of the pods that `tpu queue serve --team` starts.
 
-    Memory is what the container allows. Told to leave (a node is taken away), it gives the job back.
+    The container limits the memory. On SIGTERM (a node is removed) it returns the job to the queue.
     """
     from tpukit.cli import context
     from tpukit.code_queue.records import SCHEDULED
@@ -219,7 +219,7 @@ def serve(
 ) -> None:
     """Run queued jobs on this machine, or in pods of a team, and supervise the queue. Of several supervisors one acts.
 
-    It may be killed at any moment: what it ran is taken up again by the next one.
+    It can be killed at any moment: the next supervisor runs its jobs again.
     """
     from tpukit.cli import context
     from tpukit.code_queue import slices

@@ -28,11 +28,11 @@ _name = click.option(
 @click.group("sandbox", invoke_without_command=True)
 @click.pass_context
 def command(context: click.Context) -> None:
-    """A TPU cloud on this machine: real Kubernetes, JobSet and Kueue; Google's APIs and the chips are imitated.
+    """Run a TPU cloud on this machine: real Kubernetes, JobSet and Kueue; Google's APIs and chips are simulated.
 
     \b
     Examples:
-      tpu sandbox up                     start it, or bring back what was killed
+      tpu sandbox up                     start it, or restart what was killed
       tpu sandbox up --slices v4-16=2    with two slices to send jobs to
       tpu sandbox up --slices v4-16:spot=2   for jobs with capacity: spot
       tpu sandbox shell                  a shell in which kubectl, terraform and tpu talk to it
@@ -71,7 +71,7 @@ def up(
     operations: int | None,
     slices: tuple[str, ...],
 ) -> None:
-    """Start a sandbox, or bring back what was killed of one. The first time its programs are built (minutes).
+    """Start a sandbox, or restart what was killed. The first time, its programs are built (minutes).
 
     With --slices, jobs can be sent to it at once, as team tpu-training, with the bucket my-runs. Without, it is an
     empty project, as Google gives one, with its APIs off: `tpu cluster bootstrap` turns them on, and Terraform or
@@ -115,7 +115,7 @@ def down(name: str) -> None:
 @_name
 @click.option("--json", "as_json", is_flag=True, help="Print an object instead of a table.")
 def status(name: str, as_json: bool) -> None:
-    """Components of a sandbox with their ports, memory and logs. Ends with 1 when one of them does not run."""
+    """Show the components of a sandbox with their ports, memory and logs. Exits 1 if one does not run."""
     from tpubox.box import lifecycle
 
     found = lifecycle.status(name)

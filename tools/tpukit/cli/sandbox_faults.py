@@ -18,7 +18,7 @@ _name = click.option(
 @click.option("--json", "as_json", is_flag=True, help="Print an object instead of a table.")
 @click.pass_context
 def command(context: click.Context, name: str, as_json: bool) -> None:
-    """List the faults ordered for Google's APIs and hosts, and how often each struck.
+    """List the injected faults of Google's APIs and hosts, and how often each struck.
 
     \b
     Examples:
@@ -71,9 +71,11 @@ def command(context: click.Context, name: str, as_json: bool) -> None:
 @click.option("--as", "fault_name", help="A name for it; one of the same name is replaced.")
 @_name
 def add(name: str, kind: str, fault_name: str | None, **words: Any) -> None:
-    """Order a fault of Google's APIs: refuse, rate, lost, cut, hang, slow, fail, broken, stockout, quota,
-    gce-quota; or of TPU VMs, --seconds after they are ready: preempt, repair, maintenance, unhealthy, crash, freeze,
-    unreachable."""
+    """Inject a fault into Google's APIs or TPU VMs.
+
+    APIs: refuse, rate, lost, cut, hang, slow, fail, broken, stockout, quota, gce-quota. TPU VMs, --seconds after they
+    are ready: preempt, repair, maintenance, unhealthy, crash, freeze, unreachable.
+    """
     from tpubox.box import fault_commands, folder
 
     given = {key: value for key, value in {**words, "name": fault_name}.items() if value is not None}
@@ -100,7 +102,7 @@ def clear(name: str, fault: str) -> None:
 )
 @_name
 def host(name: str, action: str, target: str, **words: Any) -> None:
-    """Let something happen to a pool or to a host of one. `restore` ends whatever it was."""
+    """Inject a fault into a pool or one of its hosts. `restore` ends it."""
     from tpubox.box import folder
     from tpubox.box.emulator import agent
 
@@ -134,7 +136,7 @@ def host(name: str, action: str, target: str, **words: Any) -> None:
 @click.option("--details", help="unhealthy: description in the API.")
 @_name
 def vm(name: str, action: str, node: str, **words: Any) -> None:
-    """Let something happen to a TPU VM. Prints its state and health as the API has them then.
+    """Inject a fault into a TPU VM, and print its state and health.
 
     \b
     preempt      the metadata server says so, SIGTERM, grace, power off; the node stays, PREEMPTED
@@ -143,7 +145,7 @@ def vm(name: str, action: str, node: str, **words: Any) -> None:
     unhealthy    the API says so; hosts go on
     crash        hosts lose power for a moment and boot
     freeze       everything on a host stands still; connections are taken and not answered
-    unreachable  nobody gets an answer from a host; its programs go on
+    unreachable  requests to a host get no response; its programs run on
     restore      ends what lasts: freeze, unreachable, unhealthy
     """
     from tpubox.box import fault_commands, folder

@@ -60,7 +60,7 @@ def command(
       tpu serve                      in this terminal
       tpu serve --install --now      from now on, in the background (systemd)
       tpu serve --until-idle         until there is nothing left to do
-      tpu serve --check ready        how the one that runs here is
+      tpu serve --check ready        check the one that runs here
     """
     from tpukit.kernel import http
 

@@ -21,7 +21,7 @@ def command(ctx: click.Context) -> None:
 
     \b
     Examples:
-      tpu store                                  which one, what is in it, who works on it
+      tpu store                                  which store, its contents, who works on it
       tpu store move firestore://my-project-1    copy all jobs to a database
       tpu store move sqlite                      and back to this machine
     """
@@ -57,8 +57,7 @@ def show(as_json: bool = False) -> None:
 @click.argument("destination")
 @click.option("--delete", is_flag=True, help="Remove from the old store what is in the new one.")
 def move(destination: str, delete: bool) -> None:
-    """Copy all jobs, users and shared TPUs, with what happened to them, to DESTINATION: sqlite, or
-    firestore://PROJECT[/DATABASE].
+    """Copy all jobs, users, shared TPUs and events to DESTINATION: sqlite, or firestore://PROJECT[/DATABASE].
 
     Jobs that are there already are not touched, so that it can be called again. Active jobs run on: hardware keeps the
     mark that it was made with. The old store keeps its documents, unless --delete says otherwise, and is closed: every

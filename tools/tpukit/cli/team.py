@@ -24,7 +24,7 @@ _project = click.option("--project", help="Google Cloud project of the cluster; 
 @click.group("team", invoke_without_command=True)
 @click.pass_context
 def command(context: click.Context) -> None:
-    """Teams share the slices of a cluster: a namespace and a queue each, with or without a quota of their own.
+    """Manage teams, which share the slices of a cluster: a namespace and a queue each, with or without a quota.
 
     A team without a quota shares the common queue with all others like it. A team with one is always given that much:
     others may borrow what it leaves, and lose it when it is asked back. In a queue jobs go by priority, then by when
@@ -100,7 +100,7 @@ def add(
     project: str | None,
     dry_run: bool,
 ) -> None:
-    """Make a team, or change one: what is not named stays as it is. Safe to repeat."""
+    """Create or change a team. Settings that are not named stay. Safe to repeat."""
     from tpukit.cli import team_tables
     from tpukit.cluster import team_members
     from tpukit.teams import registry
@@ -140,7 +140,7 @@ def add(
 @command.command("list")
 @_json
 def list_(as_json: bool) -> None:
-    """All teams with their quotas, jobs and members."""
+    """List teams with their quotas, jobs and members."""
     from tpukit.cli import team_tables
     from tpukit.teams import queue_rows, registry
 
@@ -159,7 +159,7 @@ def list_(as_json: bool) -> None:
 @click.argument("name")
 @_json
 def show(name: str, as_json: bool) -> None:
-    """One team: its quota, members, accounts and jobs."""
+    """Show a team: its quota, members, accounts and jobs."""
     from tpukit.cli import team_tables
     from tpukit.teams import queue_rows, registry
 
@@ -203,7 +203,7 @@ def queue(team: str, as_json: bool) -> None:
 @click.option("--unbind", is_flag=True, help="Also take its jobs' right to act as its Google account, with gcloud.")
 @_project
 def remove(name: str, force: bool, unbind: bool, project: str | None) -> None:
-    """Remove a team with all that is in its namespace, and give its quota back."""
+    """Remove a team with its namespace and everything in it, and release its quota."""
     from tpukit.teams import registry
 
     cluster, account = _cluster(), _account()

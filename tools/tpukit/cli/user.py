@@ -21,7 +21,7 @@ _number = click.argument("number", type=click.IntRange(min=0))
 @click.group("user", invoke_without_command=True)
 @click.pass_context
 def command(ctx: click.Context) -> None:
-    """People who share TPU VMs: working directories, settings, and what happened since they asked last.
+    """Manage people who share TPU VMs: working directories, settings, and events since they last asked.
 
     \b
     Examples:
@@ -29,7 +29,7 @@ def command(ctx: click.Context) -> None:
       tpu user set-dir 1 --user ada         this folder is working directory 1
       tpu job start v2-32-6 --user ada      run what is in working directory 1
       tpu user set time_zone Europe/Berlin --user ada
-      tpu user log --user ada               what happened since you asked last
+      tpu user log --user ada               events since you last asked
     """
     if ctx.invoked_subcommand is None:
         ctx.invoke(list_)
@@ -186,7 +186,7 @@ def set_window(number: int, user: str) -> None:
 @user_option
 @_json
 def log(everything: bool, user: str, as_json: bool) -> None:
-    """Show what happened to you and your jobs since you last asked."""
+    """Show events of you and your jobs since you last asked."""
     from tpukit.cli import context
     from tpukit.jobs import report
     from tpukit.sharing import users

@@ -24,7 +24,7 @@ _MARKS = {"good": ("✓", "green"), "mended": ("✓", "yellow"), "bad": ("✗", 
 @click.option("--yes", is_flag=True, help="Do not ask before processes are killed or the TPU is recreated.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def solve(tpu: str, dry_run: bool, yes: bool, as_json: bool) -> None:
-    """Diagnose a TPU and repair it. Exits 1 if a fault is left.
+    """Diagnose a TPU and repair it. Exits 1 if a fault remains.
 
     Nothing is done to the processes, disks and chips of a job that is active there.
     """
@@ -40,7 +40,7 @@ def solve(tpu: str, dry_run: bool, yes: bool, as_json: bool) -> None:
 def mount_disk(tpu: str, disk: str, mount: str) -> None:
     """Mount the shared disk on all hosts of a TPU, and set up wandb there if you have a key of it.
 
-    The disk that was named once holds for the other TPUs of the zone.
+    The disk that you name first is used for the other TPUs of the zone too.
     """
     from tpukit.cli import context, vms
     from tpukit.core.errors import Invalid, Problem
