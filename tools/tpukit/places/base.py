@@ -106,7 +106,7 @@ class Observation:
     """The observed state of one attempt.
 
     - PENDING: parts of it are missing; submit it again.
-    - SCHEDULED: it is complete and waits; `reason` and `detail` say for what.
+    - SCHEDULED: it is complete and waits; `reason` and `detail` have the cause.
     - COMPLETED and FAILED: it has ended.
     """
 

@@ -1,4 +1,4 @@
-"""When to stop the peers of a failed host, and with how much grace. Pure."""
+"""Rules for stopping the peers of a failed host: delay and grace. Pure."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ class Evidence:
 
     lister: Lister
     logs: PodLogs
-    cache: Callable[[Handle, str], Path]  # where lines of a host are kept on this machine
+    cache: Callable[[Handle, str], Path]  # where lines of a host are stored on this machine
     pod_records: hosts.PodRecords = field(default_factory=hosts.PodRecords)
     nothing_left: dict[str, str] = field(default_factory=dict)  # attempts of which a fresh list showed nothing
 

@@ -39,7 +39,7 @@ _CANNOT_BE_MADE = ("NodePoolCreationFailed", "NotTriggerScaleUp", "FailedScaleUp
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What is read only when something waits. None: this account may not list it."""
+    """Cluster state that is read only when something waits. None: this account may not list it."""
 
     queues: Queues | None = None
     nodes: Sequence[Doc] | None = None

@@ -44,8 +44,8 @@ class _Host:
     reports: bool = False  # it reports its progress itself, so its other lines are not parsed
     lines: Mention = field(default_factory=Mention)  # progress parsed from lines until then
     pace: Pace = field(default_factory=Pace)
-    heard: float = 0.0  # the same at the last one that had news
-    changed: float = 0.0  # the same at the last one that brought something new
+    heard: float = 0.0  # awake seconds at the last successful read; 0: none so far
+    changed: float = 0.0  # the same at the last one that had news
     tail: deque[str] = field(default_factory=lambda: deque(maxlen=TAIL_LINES))
     busy: threading.Lock = field(default_factory=threading.Lock)
 
@@ -56,7 +56,7 @@ class PodLogs:
     def __init__(self, clock: Clock, workers: int = 4) -> None:
         self._clock, self._workers = clock, workers
         self._hosts: dict[tuple[str, str], _Host] = {}  # by attempt and host
-        self._named: dict[str, float] = {}  # when each attempt was last asked for
+        self._named: dict[str, float] = {}  # when each attempt was last named
         self._lock = threading.Condition()
         self._threads: list[threading.Thread] = []
         self._slot = 0.0

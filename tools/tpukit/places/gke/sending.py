@@ -31,7 +31,8 @@ class Sending:
     def submit(self, handle: Handle) -> dict[str, Any]:
         """Create the JobSet of an attempt, and return the position at which the attempt begins.
 
-        The record keeps it: without it, a JobSet that is deleted before it is observed looks as if it was never made.
+        The record stores it: without it, a JobSet that is deleted before it is observed looks as if it was never
+        created.
         """
         plan, attempt = handle.plan, handle.attempt
         state = self._fresh(plan)

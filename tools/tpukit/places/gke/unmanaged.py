@@ -1,4 +1,4 @@
-"""All JobSets of a cluster, whoever sent them, with two list requests and a few small ones.
+"""All JobSets of a cluster, including other users', with two list requests and a few small ones.
 
 JobSets that this store did not send are listed, and changed only after they were adopted.
 """
