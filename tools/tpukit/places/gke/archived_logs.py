@@ -13,7 +13,7 @@ from tpukit.places.gke.log_lines import PROGRESS
 SLACK_SECONDS = 60.0
 """Tolerance for clock differences between hosts and the control plane."""
 START_SECONDS = 600.0
-"""Time before the recorded start in which hosts may print, since they start before the attempt counts as started."""
+"""Hosts print before all of them have started."""
 
 
 def read(handle: Handle, host: str) -> Iterator[Line]:
@@ -33,10 +33,7 @@ def read(handle: Handle, host: str) -> Iterator[Line]:
 
 
 def _since(handle: Handle) -> float | None:
-    """Return the earliest time of the attempt's lines.
-
-    After an eviction, the pods of two attempts have the same restart count, so only the time distinguishes them.
-    """
+    """Return a start time, since after an eviction the pods of two attempts have the same restart count."""
     began = [one.began for one in hosts.recorded(handle.attempt.learned).values() if one.began]
     if began:
         return min(began) - SLACK_SECONDS

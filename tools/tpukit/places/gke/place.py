@@ -83,7 +83,7 @@ class GkePlace:
         connect: Callable[[Cluster, Clock], Lister] = Lister,
         workdirs: Workdirs | None = None,
     ) -> None:
-        """Initialize with `sender`, this store's mark, and the number of log-reading threads per cluster."""
+        """Initialize. `sender`: this store's mark on what it sends. `log_workers`: log-reading threads per cluster."""
         self._root, self._clock, self._sender = root, clock, sender
         self._log_workers, self._connect = log_workers, connect
         self.clusters = clusters or Clusters(clock)

@@ -53,7 +53,7 @@ class Judgement:
 
 
 def report_of(answer: dict[str, Any], now: float) -> Report:
-    """Convert the supervisor's answer about one attempt. Clocks of hosts and this machine may differ a little."""
+    """Convert the supervisor's `answer` about one attempt. Clocks of hosts and this machine may differ a little."""
     said = answer.get("progress")
     return Report(
         state=pods.state_of(answer["began"], answer["end"], locked=answer["locked"], stopping=answer["stop"]),
