@@ -1,6 +1,6 @@
 """The parent of each pod's first process, run as a file with the standard library only.
 
-So it starts in milliseconds and needs nothing of the user's environment.
+It starts in milliseconds, and needs nothing of the user's environment.
 
 It outlives the process that started it, so a job continues when `tpu` is killed. Other processes read its state from
 the files in the pod's folder:
