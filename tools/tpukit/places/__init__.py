@@ -1,8 +1,11 @@
-"""Where attempts run, behind one contract. Their names are theirs: elsewhere a place is asked what it can do."""
+"""The places where attempts run, behind one contract.
+
+Only this package uses their names; elsewhere, code checks the capabilities of a place.
+"""
 
 NAMES = ("local", "gke", "tpu-vm")
 DEFAULT = "local"
 RENDERED = "gke"
-"""The place that manifests are shown for unless another is named."""
+"""The place that manifests are rendered for by default."""
 MACHINES = "tpu-vm"
-"""The place whose machines people name and share."""
+"""The place with named, shared machines."""

@@ -1,4 +1,7 @@
-"""Where attempts run. Plain data both ways; every call can be repeated safely, from any machine that has the record."""
+"""The contract of places, where attempts run.
+
+Input and output are plain data. Every call is idempotent and works from any machine that has the record.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +19,12 @@ from tpukit.jobs.records import Attempt, Job
 
 @dataclass(frozen=True, slots=True)
 class Handle:
-    """One attempt of one job: all that a place needs to recognise it again."""
+    """One attempt of one job, with everything a place needs to identify it."""
 
     plan: Plan
     attempt: Attempt
-    earlier: tuple[Attempt, ...] = ()  # attempts of the job before it that its record holds
-    cancelled: bool = False  # a person asked to stop the job
+    earlier: tuple[Attempt, ...] = ()  # earlier attempts of the job in its record
+    cancelled: bool = False  # the user asked to stop the job
 
     @staticmethod
     def of(job: Job, number: int | None = None) -> Handle:
@@ -29,7 +32,11 @@ class Handle:
 
     @staticmethod
     def with_plan(plan: Plan, job: Job, number: int | None = None) -> Handle:
-        """`plan`: the job's, read before. NotFound where the record holds no attempt of that number."""
+        """Return the handle of attempt `number` (default: the last), with the `plan` already read from the job.
+
+        Raises:
+            NotFound: The record holds no attempt of that number.
+        """
         folded = job.folded.kept if job.folded else ()
         last = job.attempts[-1].number
         found = [one for one in (*folded, *job.attempts) if one.number == (last if number is None else number)]
@@ -42,16 +49,18 @@ class Handle:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What the store knows of the jobs of a place, for a sweep."""
+    """The jobs of a place as the store knows them, for a sweep."""
 
     handles: Sequence[Handle] = ()  # last attempts of active jobs
-    unreadable: frozenset[str] = frozenset()  # ids of jobs whose records cannot be read: these count as active
-    ended: Sequence[Plan] = ()  # of jobs that ended lately: something may be left where they ran
+    unreadable: frozenset[str] = frozenset()  # ids of jobs whose records cannot be read; they count as active
+    ended: Sequence[Plan] = ()  # of recently ended jobs, which may have left something behind
 
 
 Claim = Callable[[str], AbstractContextManager[bool]]
-"""Take the lease of a job for the time of a block: True where the job is not active, so that what is left of it can be
-removed. No driver can begin an attempt of it meanwhile."""
+"""Take the lease of a job for the duration of a block.
+
+True if the job is not active, so that its remains can be removed. No driver can begin an attempt of it meanwhile.
+"""
 
 
 def unclaimed(_job_id: str) -> AbstractContextManager[bool]:
@@ -61,62 +70,63 @@ def unclaimed(_job_id: str) -> AbstractContextManager[bool]:
 
 @dataclass(frozen=True, slots=True)
 class HostView:
-    """What is known of one host now."""
+    """The current state of one host."""
 
     name: str
     slice: int
     index: int  # in its slice
-    state: str  # waiting | running | stopped (by a signal; it can go on) | ended | lost
-    pid: int = 0  # where hosts are processes of this machine
-    node: str = ""  # where they are not
+    state: str  # waiting | running | stopped (by a signal; can continue) | ended | lost
+    pid: int = 0  # where hosts are processes on this machine
+    node: str = ""  # elsewhere
     code: int | None = None
     step: int | None = None
     loss: float | None = None
     steps_per_s: float | None = None
     saved: int = -1
-    total: int | None = None  # the steps that it is going to make, where its program says so
-    moved: float = 0.0  # when its step last changed, as far as it said
-    heard: float = 0.0  # on the driver's monotonic clock: when its progress could last be read; 0: not yet
-    pace: float = 0.0  # seconds that may pass between two of its reports; infinite: nobody can say yet
-    early: bool = False  # its steps can be read, and since it began it has shown one at most
-    idle: float = 0.0  # seconds for which its progress could be read and did not change; the driver fills it in
+    total: int | None = None  # total steps, if the program reports them
+    moved: float = 0.0  # when its step last changed, as far as it reported
+    heard: float = 0.0  # on the driver's monotonic clock: when its progress was last read; 0: not yet
+    pace: float = 0.0  # maximum seconds between two of its reports; infinite: not known yet
+    early: bool = False  # its steps are readable, and it has reported at most one since it began
+    idle: float = 0.0  # seconds for which its progress was readable but unchanged; set by the driver
 
 
 @dataclass(frozen=True, slots=True)
 class FollowUp:
-    """What an observation found to be done for an attempt that runs. The driver does it under the job's lease."""
+    """Actions for a running attempt, requested by an observation. The driver runs them under the job's lease."""
 
-    admit: bool = False  # let this driver's key into the hosts
-    leave: tuple[str, ...] = ()  # hosts to be told to leave, because a peer of theirs has failed
-    grace: float = 0.0  # seconds after which those are killed
-    renew: bool = False  # the limit of max.unattended is to be moved on
+    admit: bool = False  # authorize this driver's key on the hosts
+    leave: tuple[str, ...] = ()  # hosts to stop because one of their peers failed
+    grace: float = 0.0  # seconds until those are killed
+    renew: bool = False  # extend the limit of max.unattended
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What became of one attempt.
+    """The observed state of one attempt.
 
-    PENDING: not all of it is there yet: submit it again. SCHEDULED: it is all there and waits; `reason` and `detail`
-    say for what. COMPLETED and FAILED: it has ended.
+    - PENDING: parts of it are missing; submit it again.
+    - SCHEDULED: it is complete and waits; `reason` and `detail` have the cause.
+    - COMPLETED and FAILED: it has ended.
     """
 
     state: State
     hosts: tuple[HostView, ...] = ()
-    started: float = 0.0  # when all hosts ran; 0: not yet, or nobody knows
+    started: float = 0.0  # when all hosts ran; 0: not yet, or unknown
     saved: int = -1
     reason: Reason | None = None
     host: str = ""  # the first host that failed
     detail: str = ""
-    active: bool = True  # something of the job is there and runs, or will run by itself
-    held: bool = False  # hardware waits for the job's next attempt: it is given back by `stop` when the job ends
-    ended: float = 0.0  # when it ended, as the place has it; 0: nobody knows
-    ran: float = 0.0  # seconds since it started, less those that its machine slept
-    warning: str = ""  # what a person should know of it although it runs or ended well
-    learned: Mapping[str, Any] = field(default_factory=dict)  # to be remembered with this attempt
-    next: Mapping[str, Any] | None = None  # the place began the next attempt by itself: to be remembered with that
-    follow_up: FollowUp | None = None  # of one that runs: to be done by `Place.follow_up`
-    waits_as: Cause = Cause.WAITING  # of one that waits: what that time counts as
-    save_held: float | None = None  # seconds for which the save since the last observation kept training waiting
+    active: bool = True  # part of the job runs, or will run without a driver
+    held: bool = False  # hardware is held for the job's next attempt; `stop` releases it when the job ends
+    ended: float = 0.0  # when it ended, according to the place; 0: unknown
+    ran: float = 0.0  # seconds since it started, except those that its machine slept
+    warning: str = ""  # shown to the user although the attempt runs or completed
+    learned: Mapping[str, Any] = field(default_factory=dict)  # to be stored with this attempt
+    next: Mapping[str, Any] | None = None  # to be stored with the next attempt, which the place began by itself
+    follow_up: FollowUp | None = None  # of a running attempt: for `Place.follow_up`
+    waits_as: Cause = Cause.WAITING  # how the time of a waiting attempt is counted
+    save_held: float | None = None  # seconds for which the save since the last observation blocked training
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,12 +135,12 @@ class Line:
 
     host: str
     text: str
-    at: float = 0.0  # when it was printed, in seconds since the epoch; 0: not known
+    at: float = 0.0  # when it was printed, in seconds since the epoch; 0: unknown
 
 
 @dataclass(frozen=True, slots=True)
 class Unmanaged:
-    """Something of somebody else's that runs in a place: shown, and touched only once it was adopted."""
+    """A job in a place that another program sent. It is listed, and changed only once it is adopted."""
 
     id: str
     team: str
@@ -147,24 +157,24 @@ class Unmanaged:
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What a place can do, for those who would otherwise have to ask for it by its name."""
+    """The capabilities of a place, so that callers do not test its name."""
 
-    uses_this_machine: bool = False  # its attempts take this machine's cores
-    drives_itself: bool = False  # an attempt that it has taken is restarted and ended without a driver
-    kills_hosts: bool = False  # hosts can be lost on purpose (`--lose`)
-    log_times: bool = False  # it knows when lines were printed
-    executes: bool = False  # it runs commands on hosts (`tpu job exec`)
-    unmanaged: bool = False  # it can tell what runs there that no store knows
-    named_machines: bool = False  # a person may say which machines a job runs on (`--on`)
+    uses_this_machine: bool = False  # its attempts use this machine's cores
+    drives_itself: bool = False  # restarts and ends submitted attempts without a driver
+    kills_hosts: bool = False  # can kill hosts (`--lose`)
+    log_times: bool = False  # records when lines were printed
+    executes: bool = False  # can run commands on hosts (`tpu job exec`)
+    unmanaged: bool = False  # can list jobs that are in no store
+    named_machines: bool = False  # the user may choose the machines of a job (`--on`)
 
 
 class Executes(Protocol):
-    """What a place with the capability `executes` can do beside the contract."""
+    """The additional interface of a place with the capability `executes`."""
 
     def execute(self, handle: Handle, host: str, command: Sequence[str], *, terminal: bool) -> int:
-        """Run a command on a running host, with the input and output of this process: its exit code.
+        """Run a command on a running host with the input and output of this process, and return its exit code.
 
-        `terminal`: this process has one, and the command gets one too.
+        `terminal`: this process has a terminal, and the command gets one too.
         """
 
 
@@ -173,74 +183,82 @@ class Place(Protocol):
     capabilities: Capabilities
 
     def prepare(self, plan: Plan) -> Plan:
-        """The plan with what the place settles before a send. Refuses what cannot run there."""
+        """Return the plan with what the place decides before a send. Reject what cannot run there."""
 
     def taken(self, plan: Plan) -> frozenset[str]:
-        """Ids that are in use there, whoever uses them."""
+        """Return all ids in use there, including those of other users."""
 
     def check(self, plan: Plan) -> Sequence[Problem]:
-        """What the place would refuse, asked with the very names that will be used. Nothing is made."""
+        """Return what the place would reject, checked with the final names. Create nothing."""
 
     def check_code(self, plan: Plan) -> None:
-        """Before another attempt: Invalid where the code that the job was sent with is gone."""
+        """Check, before another attempt, that the job's code still exists.
+
+        Raises:
+            Invalid: The code that the job was sent with is gone.
+        """
 
     def share_code(self, plan: Plan) -> str:
-        """Before the job is recorded: put its staged code where a driver on another machine finds it. Return why it
-        cannot be put there; empty: it is there, or no other machine will need it.
+        """Upload the job's staged code to where a driver on another machine can find it, before the job is recorded.
+
+        Return why it cannot be uploaded. Empty: it is uploaded, or no other machine will need it.
 
         Raises:
             Transient: Not now; try again.
         """
 
     def group(self, plan: Plan) -> str | None:
-        """Attempts of one group are observed in one call. None: this machine cannot reach where it runs."""
+        """Return the group of the plan; attempts of one group are observed in one call. None: unreachable from here."""
 
     def submit(self, handle: Handle) -> Mapping[str, Any] | None:
-        """Start the attempt. Twice with the same handle is once. Invalid: it can never be started as it is.
+        """Start the attempt. Repeated calls with the same handle have no effect.
 
-        Return what is to be remembered with the attempt, so that one that is removed later is not started again.
+        Return what is to be stored with the attempt, so that an attempt that is removed later is not started again.
+
+        Raises:
+            Invalid: The attempt can never be started as it is.
         """
 
     def observe(self, handles: Sequence[Handle]) -> Sequence[Observation | TpukitError]:
-        """One call for many attempts of one group.
+        """Observe many attempts of one group in one call.
 
-        An attempt of which nothing can be seen gets an error: that it cannot be seen is no evidence of its end.
+        An attempt that cannot be observed gets an error, which is no evidence of its end.
         """
 
     def follow_up(self, handle: Handle, what: FollowUp) -> None:
-        """Do what an observation found to be done. Twice is once."""
+        """Run the actions that an observation requested. Idempotent."""
 
     def logs(self, handle: Handle, host: str = "", *, follow: bool = False) -> Iterator[Line]: ...
 
     def tail(self, handle: Handle, host: str, size: int) -> Sequence[str]:
-        """Return the last lines that a host printed, about `size` bytes of them. The rest of its log is not read."""
+        """Return the last lines of a host's log, about `size` bytes. Do not read the rest of the log."""
 
     def stop(self, handle: Handle, grace: float) -> None:
-        """Tell all of it to leave; killed when the grace is over. One that has not begun never will.
+        """Stop all hosts, and kill them after the grace period. An attempt that has not begun never begins.
 
-        Of an attempt whose record has ended: give back what is held for the job.
+        If the record of the attempt has ended, release what is held for the job.
         """
 
     def lose(self, handle: Handle, host: str) -> None:
-        """Take a host's program away without a word, as if the host had lost power. Where `kills_hosts` only."""
+        """Kill a host's program without warning, as if the host had lost power. Only with `kills_hosts`."""
 
     def sweep(
         self, known: Callable[[], Known], complain: Callable[[str], None] = ..., claim: Claim = ...
     ) -> Sequence[str]:
-        """Remove what carries this store's mark and belongs to no active attempt; return what was removed.
+        """Remove what carries this store's mark and belongs to no active attempt, and return what was removed.
 
-        Only what was seen twice over a minimum age. `known` is asked after looking. What cannot be looked at or
-        removed is reported to `complain`, and the sweep goes on. `claim` is taken around each removal.
+        Remove only what two looks found, a minimum age apart. `known` is called after looking. Failures to look or to
+        remove go to `complain`, and the sweep continues. `claim` is taken around each removal.
         """
 
     def workdir(self, plan: Plan, origin: int) -> str: ...
 
     def notes(self, plan: Plan) -> Sequence[str]:
-        """What a person may not expect of this job in this place."""
+        """Return remarks for the user about how this job behaves in this place."""
 
     def forget(self, handle: Handle) -> str:
-        """What may be left there of a job that is to be closed without the place's word, for a person to remove.
+        """Return what the user may have to remove by hand after the job is closed without contact to the place.
 
         Raises:
-            Conflict: Hardware is held for the job, although nothing of its hosts can be seen.
+            Conflict: Hardware is held for the job, although none of its hosts are visible.
         """

@@ -1,6 +1,6 @@
 """The places that jobs can be sent to, by name.
 
-Each is made when it is first asked for: whoever runs a job on this machine loads nothing of a cluster.
+Each is created on first use, so that a local job loads no cluster code.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tpukit.places.base import Place
 
 
 def places(root: Path, clock: Clock, sender: Callable[[], str]) -> Mapping[str, Place]:
-    """`sender` marks what this store sends to places that it shares with others."""
+    """Return the places by name. `sender` marks what this store sends to shared places."""
 
     def local() -> Place:
         from tpukit.places.local.place import LocalPlace
@@ -27,7 +27,7 @@ def places(root: Path, clock: Clock, sender: Callable[[], str]) -> Mapping[str, 
     def gke() -> Place:
         from tpukit.places.gke import GkePlace
 
-        return GkePlace(root, clock, cache(sender))  # asked for every job of every round
+        return GkePlace(root, clock, cache(sender))  # called for every job in every round
 
     def tpu_vm() -> Place:
         from tpukit.places.tpu_vm import TpuVmPlace
@@ -38,22 +38,22 @@ def places(root: Path, clock: Clock, sender: Callable[[], str]) -> Mapping[str, 
 
 
 def has_unmanaged(name: str) -> bool:
-    """Whether the place can tell what others run there. It need not be made to answer."""
+    """Return whether the place can list jobs of other programs, without creating the place."""
     return name == "gke"
 
 
 def is_set_up(name: str) -> bool:
-    """Whether this machine was pointed at the place by more than a default, so that it is worth asking unasked."""
+    """Return whether this machine is configured for the place explicitly, so that it is worth querying by default."""
     return name == "gke" and "KUBECONFIG" in os.environ
 
 
 class _Lazy(Mapping[str, Place]):
-    """One of each for the process: they hold connections. Safe from any thread."""
+    """A mapping that creates each place once per process, because places hold connections. Thread-safe."""
 
     def __init__(self, makers: Mapping[str, Callable[[], Place]]) -> None:
         self._makers = makers
         self._made: dict[str, Place] = {}
-        self._locks = {name: threading.Lock() for name in makers}  # making one takes time: nobody else waits for it
+        self._locks = {name: threading.Lock() for name in makers}  # creating one takes time and must not block others
 
     def __getitem__(self, name: str) -> Place:
         with self._locks[name]:

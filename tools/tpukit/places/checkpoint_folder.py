@@ -1,7 +1,7 @@
-"""What is saved, from the names of files and folders under a workdir: the evidence that every program leaves.
+"""Find saved checkpoints by the names of files and folders under a workdir, which works with every program.
 
 Orbax calls a finished checkpoint `N` in a folder of checkpoints, and `N.orbax-checkpoint-tmp` until then; others write
-`checkpoint-N`, `step_N` or `ckpt-N.npz`. A name that says that it is unfinished counts for nothing.
+`checkpoint-N`, `step_N` or `ckpt-N.npz`. Names marked as unfinished are ignored.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 DEEPEST = 4
 ENTRIES_MOST = 5000
-"""Names that are read at once: a workdir may hold a data set."""
+"""Maximum number of entries read: a workdir may hold a data set."""
 
 _HOME = re.compile(r"checkpoint|ckpt", re.IGNORECASE)
 _NAMED = re.compile(
@@ -25,14 +25,14 @@ _MARKS = ("_CHECKPOINT_METADATA", "commit_success.txt")
 
 
 def step(name: str, parent: str) -> int | None:
-    """The step that a finished checkpoint's name says; None for a name that is none, or of one that is unfinished."""
+    """Return the step of a finished checkpoint by its name; None for other names and for unfinished checkpoints."""
     if named := _NAMED.fullmatch(name):
         return int(named["step"])
     return int(name) if name.isascii() and name.isdigit() and len(name) <= 18 and _HOME.search(parent) else None
 
 
 def newest(workdir: Path, since: float) -> int:
-    """The highest step among the checkpoints that were finished at `since` or later; -1 where there is none."""
+    """Return the highest step among the checkpoints finished at `since` or later; -1 if there are none."""
     best = -1
     for entry, number in _checkpoints(workdir):
         if number > best:

@@ -1,4 +1,4 @@
-"""Lines of a log file, read in pieces or from its end: a log of gigabytes costs no more memory than a screen."""
+"""Lines of a log file, read in pieces or from its end, so that memory use does not depend on the log's size."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 PIECE = 64 << 10
-"""A line longer than this comes as several."""
+"""Maximum length of a line; a longer one is returned in parts."""
 
 
 def read(path: Path, position: int = 0, *, unfinished: bool = False) -> Iterator[tuple[str, int]]:
-    """Each line behind `position`, with the position behind it. `unfinished`: also a last one that has no end yet."""
+    """Yield each line behind `position`, with the position behind it. `unfinished`: also a last, incomplete one."""
     try:
         log = path.open("rb")
     except OSError:
@@ -33,8 +33,10 @@ def read(path: Path, position: int = 0, *, unfinished: bool = False) -> Iterator
 
 
 def tail(path: Path, size: int) -> list[str]:
-    """Return the lines in the last `size` bytes of a log; the first of several, which may lack its beginning, is left
-    out."""
+    """Return the lines in the last `size` bytes of a log.
+
+    The first of several lines is dropped if it may be incomplete.
+    """
     try:
         with path.open("rb") as log:
             end = log.seek(0, os.SEEK_END)

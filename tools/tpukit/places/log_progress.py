@@ -1,4 +1,4 @@
-"""How far hosts are, from the lines of their log files: each read goes on where the last one ended."""
+"""Progress of hosts from their log files. Each read continues where the last one ended."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tpukit.places.progress import Progress
 from tpukit.places.trainer_lines import Mention, Reader
 
 FIRST_BYTES = 1 << 18
-"""Of a log that nobody here has read yet, only so much of its end is read."""
+"""Size of the end of a log that is read first; the rest before it is skipped."""
 BYTES_AT_ONCE = 4 << 20
 LOGS_MOST = 4096
 
@@ -21,7 +21,7 @@ class Pace:
     """The longest time between two reports. Programs print as rarely as they like, so silence alone is no hang."""
 
     def __init__(self, *, whole: bool = False) -> None:
-        """`whole`: every line since the program began is read."""
+        """Initialize. `whole`: every line since the program began is read."""
         self.longest = math.inf
         self._whole = whole
         self._step: int | None = None
@@ -31,7 +31,7 @@ class Pace:
 
     @property
     def early(self) -> bool:
-        """Whether the program has printed one step since it began, and no other."""
+        """True while the program has printed exactly one step since it began."""
         return self._whole and self._first is not None and not self._several
 
     def saw(self, step: int | None) -> None:
@@ -59,15 +59,15 @@ class _Log:
 
 
 class LogProgress:
-    """Of the logs that one process follows. Nobody else needs it: whoever takes over reads their ends again."""
+    """Progress from the logs that one process follows, not stored: another process reads the logs again."""
 
     def __init__(self, text: Callable[[str], str] = str) -> None:
-        """`text`: what the program printed of a line of the file."""
+        """Initialize with `text`, which returns what the program printed from a line of the file."""
         self._text = text
         self._logs: dict[Path, _Log] = {}
 
     def read(self, path: Path, pattern: str, now: float) -> Progress:
-        """What the log says by now. It was said when the file was last changed, or before."""
+        """Return the progress in the log so far, reported when the file was last changed or earlier."""
         try:
             status = path.stat()
         except OSError:

@@ -1,9 +1,9 @@
-"""What the last lines of a host's log say about its end: did it fail by itself, or did it lose a peer? Pure.
+"""Find why a host ended in the last lines of its log: it failed by itself, or it lost a peer. Pure.
 
-JAX ends every process when one of them is gone, and programs speak of refused and closed connections of their own. So
-only words that JAX, XLA, gloo and libtpu print, and no program, stand for a lost peer. Order matters as well: a program
-that fails by itself raises first, and then JAX adds that the other hosts did not come to its shutdown barrier, and
-aborts (exit code 134). A host that lost a peer prints the words of JAX first.
+JAX ends every process when one of them is gone, and programs report refused and closed connections of their own. So
+only messages that JAX, XLA, gloo and libtpu print, and no program, indicate a lost peer. The order matters as well: a
+program that fails by itself raises first, and then JAX adds that the other hosts did not reach its shutdown barrier,
+and aborts (exit code 134). A host that lost a peer prints JAX's message first.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 WORDS_MOST = 200
-"""Characters that are quoted of a log."""
+"""Maximum number of characters quoted from a log."""
 
 
 class Cause(StrEnum):
     UNKNOWN = "unknown"  # nothing in the log explains the end
     ITSELF = "itself"  # the program raised, aborted or crashed
-    PEER = "peer"  # JAX, gloo or libtpu say that another host is gone
-    CHIP = "chip"  # libtpu says that its chips do not work
+    PEER = "peer"  # JAX, gloo or libtpu report that another host is gone
+    CHIP = "chip"  # libtpu reports that its chips do not work
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
     cause: Cause
-    words: str = ""  # the line that says it
+    words: str = ""  # the line that shows it
     rest: str = ""  # the log from there on
 
 
@@ -55,7 +55,7 @@ _ABORT = re.compile(
 _TRACEBACK = "Traceback (most recent call last):"
 _EXCEPTION = re.compile(r"^[A-Za-z_][\w.]*(?:: |$)")
 _JAX_ERROR = re.compile(r"^(?:[\w.]+\.)?(?:JaxRuntimeError|XlaRuntimeError)\b")
-# glog's and absl's lines, their stack traces, and what Python says while it ends.
+# Lines and stack traces of glog and absl, and messages of Python at exit.
 _RUNTIME = re.compile(
     r"^[EFIW]\d{4} \d\d:\d\d:\d\d|^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[.\d]*: [EFIW] |^\*\*\* |^ +@ +0x"
     r"|^Error in atexit|^Exception ignored|^Fatal Python error: "
@@ -71,15 +71,18 @@ _TOLD = re.compile(
     re.IGNORECASE,
 )
 _FINISHED = re.compile(r"\b(?:training|train|run)\b.{0,20}\b(?:complete|completed|finished|done)\b", re.IGNORECASE)
-# What wandb prints when its run is over. It does so for a program that raised as well, so it is no sign by itself.
+# wandb's lines at the end of a run. It also prints them after an exception, so they are not sufficient.
 _WANDB = re.compile(r"^wandb: Run (?:history|summary):")
 _MESSAGE_LINES = 3
-"""Lines that do not begin with a space and may still belong to the message of an exception."""
+"""Number of unindented lines that may still belong to the message of an exception."""
 
 
 def read(lines: Sequence[str]) -> Reading:
-    """The first thing in `lines` that can have ended the program. What Python says of errors in threads and objects
-    that were left when it ended is none: those come after the cause, and often after success too."""
+    """Return the first thing in `lines` that can have ended the program.
+
+    Skip Python's messages about errors in remaining threads and objects at exit: they follow the cause, and often
+    success.
+    """
     at, survived = 0, ""
     while at < len(lines):
         line = lines[at].rstrip()
@@ -104,24 +107,24 @@ def read(lines: Sequence[str]) -> Reading:
                 what = lines[at + 1].strip() if lines[at + 1 : at + 2] and "what():" in lines[at + 1] else ""
                 return _reading(cause, f"{line} {what}", lines, at)
         at += 1
-    # An exception with lines behind it that are no steps: it may be the cause, and says more than they do.
+    # An exception followed by lines that are no steps may be the cause, and says more than those lines.
     return Reading(Cause.UNKNOWN, survived[:WORDS_MOST] or last_words(lines), "\n".join(lines))
 
 
 def told_to_leave(lines: Sequence[str]) -> bool:
-    """Whether the program says that it ends because of a SIGTERM."""
+    """Return whether the program prints that it ends because of a SIGTERM."""
     return any(_TOLD.search(line) for line in lines[-_LAST_LINES:])
 
 
 def finished(lines: Sequence[str]) -> bool:
-    """Whether the program, or wandb in a program that raised nothing, says that its training is complete."""
+    """Return whether training is complete, by the program's lines, or by wandb's if there is no traceback."""
     if any(_FINISHED.search(line) for line in lines[-_LAST_LINES:]):
         return True
     return any(map(_WANDB.match, lines)) and not any(line.rstrip() == _TRACEBACK for line in lines)
 
 
 def last_words(lines: Sequence[str]) -> str:
-    """The last line that is not part of a stack trace, nor of an error that Python ignored while it ended."""
+    """Return the last line outside stack traces and errors that Python ignored at exit."""
     plain: list[str] = []
     at = 0
     while at < len(lines):
@@ -134,7 +137,7 @@ def last_words(lines: Sequence[str]) -> str:
 
 
 def _behind_ignored(lines: Sequence[str], at: int) -> int:
-    """Where the error that Python ignored at `at` ends, with its traceback."""
+    """Return where the error that Python ignored at `at` ends, with its traceback."""
     at += 1
     while at < len(lines) and lines[at].startswith((" ", "\t")):
         at += 1
@@ -152,15 +155,15 @@ def _reading(cause: Cause, words: str, lines: Sequence[str], at: int) -> Reading
 
 
 def _traceback(lines: Sequence[str], at: int) -> tuple[int, list[str]]:
-    """Where the traceback that begins at `at` ends, with those that it is the cause of, and their exceptions."""
+    """Return where the traceback at `at` ends, with chained ones, and the exceptions."""
     exceptions: list[str] = []
-    inside = True  # of the frames, which an exception ends
+    inside = True  # the frames, which an exception ends
     end = at + 1
     while end < len(lines) and not _RUNTIME.match(lines[end]):
         line = lines[end].rstrip()
         if line == _TRACEBACK:
             if not any("exception" in before for before in lines[max(at, end - 2) : end]):
-                break  # another one, with a cause of its own
+                break  # another one, with its own cause
             inside = True
         elif inside and _EXCEPTION.match(line):
             exceptions.append(line)
@@ -170,7 +173,7 @@ def _traceback(lines: Sequence[str], at: int) -> tuple[int, list[str]]:
 
 
 def _uncaught(block: Sequence[str], words: str) -> bool:
-    """A traceback may also be of an error that the program logged and survived: then it went on to print."""
+    """Return whether an exception was uncaught: after one that it logs and survives, a program prints more."""
     return len(_after(block, words)) <= _MESSAGE_LINES and not _went_on(block, words)
 
 
@@ -179,6 +182,6 @@ def _went_on(block: Sequence[str], words: str) -> bool:
 
 
 def _after(block: Sequence[str], words: str) -> list[str]:
-    """Lines behind an exception that are not indented, as those of a message in many lines may be."""
+    """Return unindented lines after an exception, as a message of many lines may have."""
     start = next((index for index in range(len(block) - 1, -1, -1) if block[index].rstrip() == words), len(block))
     return [line for line in block[start + 1 :] if line.strip() and not line.startswith((" ", "\t"))]

@@ -1,7 +1,9 @@
-"""Whether the hosts of an attempt on this machine have met: JAX processes that train together hold connections to each
-other, those that each train alone hold none, and both end well.
+"""Check that the hosts of an attempt on this machine are connected.
 
-Only hosts that have JAX loaded and report steps are asked about: by then `jax.distributed.initialize()` is over.
+JAX processes that train together hold connections to each other; those that each train alone hold none, and both
+complete.
+
+Only hosts that have JAX loaded and report steps are checked: by then `jax.distributed.initialize()` has returned.
 """
 
 from __future__ import annotations
@@ -12,17 +14,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SECONDS = 2.0
-"""Between two checks. Whoever was alone in two of them is."""
+"""Time between two checks. Hosts without a connection in two of them train alone."""
 _ESTABLISHED = "01"
 _PROC = Path("/proc")
 
 Connection = tuple[str, str]
-"""Its two ends, this one first, as the kernel writes them."""
+"""The two ends of a connection, the local one first, as the kernel writes them."""
 
 
 @dataclass(slots=True)
 class Meeting:
-    """What is known of one attempt."""
+    """The state of the checks of one attempt."""
 
     due: float = 0.0
     met: bool = False
@@ -38,7 +40,10 @@ class Meeting:
         )
 
     def check(self, hosts: Mapping[str, Sequence[int]], now: float) -> None:
-        """`hosts`: the processes of each, all of which report steps. `now` is on the monotonic clock."""
+        """Check the connections, if due.
+
+        `hosts`: the processes of each, all of which report steps. `now` is on the monotonic clock.
+        """
         if self.met or now < self.due or len(hosts) < 2:
             return
         self.due = now + SECONDS
@@ -50,13 +55,13 @@ class Meeting:
 
 
 def alone(hosts: Mapping[str, set[Connection]]) -> list[str]:
-    """Hosts without a connection to any other. Pure."""
+    """Return hosts without a connection to any other. Pure."""
     ends = {name: {(there, here) for here, there in own} for name, own in hosts.items()}
     return [name for name in hosts if not any(ends[name] & own for other, own in hosts.items() if other != name)]
 
 
 def connections(pids: Sequence[int]) -> set[Connection]:
-    """Of all these processes together."""
+    """Return the connections of all these processes together."""
     inodes = {inode for pid in pids for inode in _sockets(pid)}
     return {ends for table in ("tcp", "tcp6") for inode, ends in _table(table) if inode in inodes}
 
@@ -82,7 +87,7 @@ def _table(name: str) -> list[tuple[str, Connection]]:
 
 
 def _end(text: str) -> str:
-    """An IPv4 address may be written as an IPv6 one."""
+    """Normalize an address: IPv4 may be written as IPv6."""
     address, _, port = text.partition(":")
     return f"{address[-8:]}:{port}"
 

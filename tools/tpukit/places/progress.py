@@ -1,7 +1,7 @@
-"""How far a host is, as it last said itself, in a file or in a line of its log.
+"""The last progress that a host reported, in a file or in a line of its log.
 
-Any program may write either, so nothing in them is taken for granted: whatever they hold, reading them raises nothing,
-never waits, and gives values that can be stored (whole numbers of 64 bits) and shown (finite numbers).
+Any program may write either, so the content is not trusted: reading it never raises or waits, and returns values that
+can be stored (whole numbers of 64 bits) and shown (finite numbers).
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 BYTES_MOST = 64 * 1024
-"""More than this is not a report."""
+"""Maximum size of a report."""
 _INT_MOST = 2**63 - 1
 _EARLIEST = 946_684_800.0
-"""The year 2000. A program that says an earlier time took it from another clock, such as the time since it began."""
+"""The year 2000. An earlier time comes from another clock, such as the time since the program began."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,20 +27,20 @@ class Progress:
     loss: float | None = None
     steps_per_s: float | None = None
     saved: int = -1
-    moved: float = 0.0  # when it was said; 0: nothing was said
-    total: int | None = None  # the steps that it is going to make: it has ended when it reaches them
-    planned: int | None = None  # the same for people alone: something may follow the last step
+    moved: float = 0.0  # when it was reported; 0: nothing was reported
+    total: int | None = None  # the total number of steps: it has ended when it reaches them
+    planned: int | None = None  # the same for display only: something may follow the last step
     pace: float = 0.0  # the longest time between two reports; infinite: not known yet; 0: it reports every step
-    early: bool = False  # its steps can be read, and since it began it has shown one at most
+    early: bool = False  # its steps are readable, and it has shown at most one since it began
 
     @property
     def finished(self) -> bool:
-        """Whether it says itself that no step is left."""
+        """True if it reports that no step is left."""
         return self.step is not None and self.total is not None and self.step >= self.total > 0
 
 
 def parse(text: bytes | str, now: float) -> Progress:
-    """What a report says that was read at `now`. One without a time that can be true was said just then."""
+    """Parse a report read at `now`. Without a plausible time, it counts as reported at `now`."""
     values = _values(text)
     if values is None:
         return Progress()
@@ -59,7 +59,7 @@ def parse(text: bytes | str, now: float) -> Progress:
 
 
 def first_of(reported: Progress, printed: Callable[[], Progress]) -> Progress:
-    """Return the program's own report; where that shows no progress yet, what the lines of its log show."""
+    """Return the program's own report or, if that has no progress yet, what the lines of its log show."""
     if reported.step is not None or reported.saved >= 0:
         return reported
     shown = printed()
@@ -69,9 +69,9 @@ def first_of(reported: Progress, printed: Callable[[], Progress]) -> Progress:
 
 
 def read(path: Path, now: float) -> Progress:
-    """What the file says; nothing where it is no plain file. It was said when the file was last changed, or before."""
+    """Read a report file, as of its last change; empty if it is not a plain file."""
     try:
-        # A FIFO without a writer, or a device, would hold up whoever opens it. A link may lead to one, or to a secret.
+        # Opening a FIFO without a writer, or a device, would block. A link may lead to one, or to a secret.
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     except (OSError, ValueError):
         return Progress()
@@ -91,9 +91,9 @@ def _values(text: bytes | str) -> dict[str, object] | None:
     if len(text) > BYTES_MOST:
         return None
     try:
-        # NaN is no JSON, but Python writes it, and the step beside it is still worth knowing.
+        # NaN is not valid JSON, but Python writes it, and the step beside it is still useful.
         values = json.loads(text, parse_constant=lambda _: None)
-    except (ValueError, RecursionError):  # ValueError: also of text that is no UTF-8, and of numbers too long
+    except (ValueError, RecursionError):  # ValueError: also invalid UTF-8 and too long numbers
         return None
     return values if isinstance(values, dict) else None
 
@@ -109,7 +109,7 @@ def _number(value: object) -> float | None:
 
 
 def _count(value: object) -> int | None:
-    """A step. Programs count in floats too."""
+    """Return a step, which programs may also write as a float."""
     number = _number(value)
     if number is None or not number.is_integer():
         return None

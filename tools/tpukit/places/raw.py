@@ -1,4 +1,4 @@
-"""This process's terminal, handed over to a command elsewhere: every key goes there, Ctrl-C too."""
+"""Raw mode for this process's terminal, so that a remote command gets every key, Ctrl-C too."""
 
 from __future__ import annotations
 

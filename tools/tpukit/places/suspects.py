@@ -1,4 +1,4 @@
-"""What belongs to nobody may be removed only when it was so for a while: its record may be on the way."""
+"""Delay the removal of things without an owner, because the record of the owner may be on the way."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ MINIMUM_AGE = 60.0
 
 
 class Suspects:
-    """Of one process: who starts anew begins to count anew."""
+    """The suspects of one process. A new process starts over."""
 
     def __init__(self) -> None:
         self._since: dict[str, float] = {}
 
     def confirmed(self, names: Iterable[str], now: float) -> set[str]:
-        """Those of `names` that were seen before, long enough ago. `now` is on the monotonic clock."""
+        """Return those of `names` that were first seen long enough ago. `now` is on the monotonic clock."""
         self._since = {name: self._since.get(name, now) for name in names}
         return {name for name, since in self._since.items() if now - since >= MINIMUM_AGE}

@@ -1,8 +1,8 @@
-"""Step, loss and saved step in the lines that common trainers print. Pure.
+"""Parse step, loss and saved step from the lines that common trainers print. Pure.
 
 MaxText, CLU, axlearn, torchtitan, Levanter, the Hugging Face Trainer, nanoGPT and everything that prints a step and a
-loss in one line are read without being asked for; a pattern of the job file reads all else. Lines are hostile input:
-whatever they hold, nothing raises, and each costs a bounded time (they are cut, and no pattern here nests repeats).
+loss in one line are recognized by default; a pattern of the job file reads all else. Lines are untrusted: parsing never
+raises and takes bounded time per line (lines are cut, and no pattern here nests repeats).
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from dataclasses import dataclass
 from tpukit.jobs.spec.patterns import LINE as OWN_LINE
 
 LINE_MOST = 2000
-"""Characters of a line that are read."""
+"""Maximum number of characters read from a line."""
 _INT_MOST = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Mention:
-    """What one line says."""
+    """The progress in one line."""
 
     step: int | None = None
     loss: float | None = None  # NaN and infinity are values
     saved: int | None = None
-    total: int | None = None  # the steps that the program is going to make
+    total: int | None = None  # the total number of steps that the program plans
 
 
 _NUMBER = r"[-+]?(?:\d{1,20}(?:\.\d{0,20})?|\.\d{1,20})(?:[eE][-+]?\d{1,4})?|[-+]?(?:nan|inf)(?![a-z])"
 _COUNT = r"\d{1,3}(?:,\d{3}){1,5}|\d{1,18}"
 _END = r"(?!\w|\.\d|,\d)"
-"""Behind a count: 0.3 seconds a step are no step."""
+"""End of a count, so that 0.3 seconds per step is not read as step 0."""
 _SPACE = r"[ \t]{0,20}"
 _COLOUR = re.compile(r"\x1b(?:\[[0-9;?]{0,20}[ -/]{0,4}[@-~]|\][^\x07\x1b]{0,200}(?:\x07|\x1b\\)|[@-Z\\-_])")
 _GLOG = re.compile(r"^[IWEF]\d{4} \d\d:\d\d:\d\d\.\d{1,9}[ \t]{1,10}\d{1,20} [^\s:]{1,200}:\d{1,6}\] ")
@@ -53,7 +53,7 @@ _STEPS = (
     re.compile(r"Progress on:train (?P<step>\d{1,3})(?:\.\d)?it/(?P<total>\d{1,3})(?:\.\d)?it"),  # Levanter, below 1000
 )
 _BAR = re.compile(rf"^{_SPACE}\d{{1,3}}%\|[^|]{{0,200}}\|{_SPACE}(?P<step>{_COUNT})/(?P<total>{_COUNT}) \[")
-_TRAINER_STATE = re.compile(r"\{'loss': ")  # the Hugging Face Trainer, which names no step: its bar does
+_TRAINER_STATE = re.compile(r"\{'loss': ")  # the Hugging Face Trainer, which prints no step: its progress bar has it
 _SAVED = re.compile(r"\b(?:saved|wrote|committed|finished (?:saving|writing)|save complete|finalized)\b", re.IGNORECASE)
 _CHECKPOINT = re.compile(r"checkpoint|ckpt|\bstate\b", re.IGNORECASE)
 _NOT_SAVED = re.compile(
@@ -71,11 +71,13 @@ _SAVED_STEP = (
 
 
 class Reader:
-    """Of one log, line by line."""
+    """A parser for one log, line by line."""
 
     def __init__(self, pattern: str = "") -> None:
-        """`pattern`: with groups named step, loss and saved, instead of what is known of trainers. It was checked with
-        the job file; one of another version that this one cannot read counts for none."""
+        """Initialize. `pattern`: with groups named step, loss and saved, used instead of the built-in patterns.
+
+        It was checked with the job file; a pattern of another version that this one cannot read is ignored.
+        """
         try:
             self._pattern = re.compile(pattern) if pattern else None
         except re.error:
@@ -83,7 +85,7 @@ class Reader:
         self._bar: Mention | None = None
 
     def read(self, line: str) -> Mention | None:
-        """What the line says; None for one that says nothing of progress."""
+        """Return the progress in the line; None if there is none."""
         text = plain(line)
         if self._pattern is not None:
             return _mention(self._pattern.search(text[:OWN_LINE]))
@@ -96,7 +98,7 @@ class Reader:
 
 
 def read(text: str) -> Mention | None:
-    """What a line without colours says of a training step or of a save, in the words of common trainers."""
+    """Parse a line without colours for a training step or a save, as common trainers print them."""
     low = text.lower()
     if "loss" not in low and "checkpoint" not in low and "ckpt" not in low and "state" not in low:
         return None  # most lines: the patterns below cost fifty times as much
@@ -120,7 +122,7 @@ def _saved(text: str) -> int | None:
 
 
 def plain(line: str) -> str:
-    """Without colours, cut; of a bar that redraws itself in one line, its last state."""
+    """Return a line without colours, cut; of a progress bar that redraws itself in one line, its last state."""
     text = line.rstrip("\r\n")
     if len(text) > LINE_MOST:
         text = text[-LINE_MOST:] if "\r" in text[-LINE_MOST:] else text[:LINE_MOST]
@@ -129,7 +131,7 @@ def plain(line: str) -> str:
 
 
 def last(lines: Iterable[str], pattern: str = "") -> Mention:
-    """The newest step with its loss, and the highest saved step, of all lines together."""
+    """Return the newest step with its loss, and the highest saved step, of all lines together."""
     reader, known = Reader(pattern), Mention()
     for line in lines:
         if found := reader.read(line):
@@ -155,7 +157,7 @@ def _mention(found: re.Match[str] | None) -> Mention | None:
 
 
 def _count(text: str | None) -> int | None:
-    """Programs count in floats too."""
+    """Parse a count, which programs may also write as a float."""
     if not text or len(text) > 40:
         return None
     try:
@@ -163,7 +165,7 @@ def _count(text: str | None) -> int | None:
     except ValueError:
         return None
     if isinstance(number, float):
-        if not number.is_integer():  # also of what is not finite
+        if not number.is_integer():  # also true for infinity and NaN
             return None
         number = int(number)
     return number if 0 <= number <= _INT_MOST else None

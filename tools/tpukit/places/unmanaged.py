@@ -1,4 +1,4 @@
-"""What a place with the capability `unmanaged` can do beside the contract: with jobs that no store knows."""
+"""The additional interface of a place with the capability `unmanaged`, for jobs that are in no store."""
 
 from __future__ import annotations
 
@@ -13,17 +13,25 @@ class UnmanagedJobs(Protocol):
     capabilities: Capabilities
 
     def unmanaged(self, teams: Sequence[str]) -> Sequence[Unmanaged]:
-        """Newest first, this store's own among them. Whoever may not see everything names the teams to ask for."""
+        """Return all jobs, newest first, including this store's. `teams`: those to list without permission for all."""
 
     def unmanaged_hosts(self, job: Unmanaged) -> Sequence[HostView]: ...
 
     def unmanaged_logs(self, job: Unmanaged, *, follow: bool = False) -> Iterator[Line]: ...
 
     def adopt(self, job: Unmanaged, owner: str) -> None:
-        """From now on it may be stopped and run again from here."""
+        """Adopt a job, so that it may be stopped and rerun from here."""
 
     def stop_unmanaged(self, job: Unmanaged) -> None:
-        """Conflict unless it was adopted."""
+        """Stop an adopted job.
+
+        Raises:
+            Conflict: The job is not adopted.
+        """
 
     def rerun_unmanaged(self, job: Unmanaged) -> None:
-        """Send it once more as it was sent. Conflict unless it was adopted and has ended."""
+        """Send an adopted, ended job once more, unchanged.
+
+        Raises:
+            Conflict: The job is not adopted, or has not ended.
+        """

@@ -1,8 +1,8 @@
-"""Why an attempt ended, from all its hosts together. Pure.
+"""Find why an attempt ended, from all its hosts together. Pure.
 
 One host's exit code is not enough: when a host fails, all its peers end too, most of them with 134 (JAX aborts), some
-with the 1 of an uncaught network error. The verdict belongs to the first host that failed by itself; log_tail.py says
-which did. Only where none did, the hosts lost each other.
+with the 1 of an uncaught network error. The verdict belongs to the first host that failed by itself, which log_tail.py
+identifies. Only if none did, the hosts lost each other.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ class HostEnd:
     order: float = 0.0  # when it ended, on a clock that all hosts share
     lost: bool = False  # it vanished without an exit code
     signalled_by_us: bool = False  # it ended after we sent it SIGTERM
-    error: str = ""  # what kept it from starting
+    error: str = ""  # why it could not start
     out_of_memory: bool = False
     disk_full: bool = False
     there: bool = False  # the place sees its hardware, and the host answers
-    taken: Reason | None = None  # the place says that its hardware went, and why
-    how: str = ""  # in the place's words
+    taken: Reason | None = None  # the place reports that its hardware was lost, and why
+    how: str = ""  # as the place reports it
     own_port: int = 0  # the port that tpukit chose for JAX's coordinator; 0: it chose none
-    finished: bool = False  # what it said before it was told to leave says that it had reached its end
+    finished: bool = False  # by its log before it was told to stop, it had finished
     tail: Sequence[str] = ()
 
 
@@ -65,7 +65,7 @@ class Verdict:
 
 
 def verdict(hosts: Sequence[HostEnd]) -> Verdict:
-    """`hosts` has every host of the attempt."""
+    """Return the verdict. `hosts` has every host of the attempt."""
     if all(end.code == 0 and not end.lost for end in hosts):
         return _left_early(hosts) or Verdict(Reason.DONE)
     by_time = sorted(hosts, key=lambda end: (end.order, end.host))
@@ -77,7 +77,7 @@ def verdict(hosts: Sequence[HostEnd]) -> Verdict:
 
 
 def _left_early(hosts: Sequence[HostEnd]) -> Verdict | None:
-    """Programs that were told to leave, and did so with 0: all of them, as trainers make their hosts stop together."""
+    """Return a verdict on programs that all exited with 0 on request, as trainers stop their hosts together."""
     if any(end.finished for end in hosts):
         return None
     for end in sorted(hosts, key=lambda end: (end.order, end.host)):
@@ -101,7 +101,7 @@ def _unstarted(hosts: Sequence[HostEnd]) -> Verdict | None:
 
 
 def _taken(hosts: Sequence[HostEnd]) -> Verdict | None:
-    """Killed from outside: no program ends itself this way."""
+    """Return a verdict on hosts that were killed from outside, as no program ends itself this way."""
     for end in hosts:
         if end.taken:
             return Verdict(end.taken, end.host, end.how)
@@ -121,7 +121,10 @@ def _taken(hosts: Sequence[HostEnd]) -> Verdict | None:
 
 
 def _port_lost(hosts: Sequence[HostEnd]) -> Verdict | None:
-    """The port was free when tpukit chose it. Hosts that wait for the coordinator may give up before it does."""
+    """Return a verdict on a lost port, which was free when tpukit chose it.
+
+    Hosts that wait for the coordinator may give up before it does.
+    """
     for end in hosts:
         if end.own_port and end.code and not end.signalled_by_us:
             ours = re.compile(rf"(?<!\d){end.own_port}(?!\d)")
@@ -131,7 +134,7 @@ def _port_lost(hosts: Sequence[HostEnd]) -> Verdict | None:
 
 
 def _failed(hosts: Sequence[HostEnd]) -> Verdict | None:
-    """The first host whose program failed by itself: one that says so before one that only aborted."""
+    """Return a verdict on the first host whose program failed by itself, preferably one with an error in its log."""
     alone = len(hosts) == 1
     readings = [
         (end, log_tail.read(end.tail)) for end in hosts if end.code not in (0, TERMINATED) and not end.signalled_by_us
@@ -143,15 +146,15 @@ def _failed(hosts: Sequence[HostEnd]) -> Verdict | None:
     for end, reading in readings:
         if reading.cause is Cause.ITSELF or end.disk_full:
             return _charged(end, reading)
-        # Of many hosts only the logs of the first are read. One without a log that ended later than a host that lost a
-        # peer lost a peer too.
+        # With many hosts, only the first logs are read. A host without a log that ended later than one that lost a peer
+        # lost a peer too.
         silent = not end.tail and end.order >= noticed
         if reading.cause is Cause.UNKNOWN and end.code != ABORTED and not silent:
             return _charged(end, reading)
     for end, reading in readings:
-        # JAX never aborts in silence: whoever printed something, but none of its words, aborted by itself. Its peers
-        # noticed later; a log of one that ended after them may be cut short.
-        # Its only host has no peer to lose, but may lose the service that the runtime talks to.
+        # JAX never aborts silently: a host with output but none of JAX's messages aborted by itself. Its peers noticed
+        # later; the log of one that ended after them may be cut off. A single host has no peer to lose, but may lose
+        # the service that the runtime talks to.
         if (alone and reading.cause is not Cause.PEER) or (
             reading.cause is Cause.UNKNOWN and reading.words and end.order <= noticed
         ):
@@ -165,7 +168,7 @@ def _charged(end: HostEnd, reading: Reading) -> Verdict:
 
 
 def _terminated(hosts: Sequence[HostEnd]) -> Verdict | None:
-    """143 is the answer to a SIGTERM, and it was not us who sent it."""
+    """Return a verdict on a host that ended with 143, which means a SIGTERM that we did not send."""
     for end in hosts:
         if end.code == TERMINATED and not end.signalled_by_us:
             return Verdict(Reason.PREEMPTED, end.host)
@@ -173,7 +176,7 @@ def _terminated(hosts: Sequence[HostEnd]) -> Verdict | None:
 
 
 def _hung(hosts: Sequence[HostEnd]) -> Verdict | None:
-    """Its peers gave it up, and it had to be killed."""
+    """Return a verdict on a host that was killed after its peers gave it up."""
     if any(end.code != 0 and not end.signalled_by_us for end in hosts):
         for end in hosts:
             if end.signalled_by_us and end.code == KILLED:

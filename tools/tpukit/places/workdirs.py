@@ -1,9 +1,9 @@
-"""Which job a workdir belongs to.
+"""Markers that record which job a workdir belongs to.
 
-A program that finds the checkpoints of another job continues them: it prints an old last step, trains nothing and ends
-well. So the first attempt of a job leaves a marker with the job's id in a workdir that the job file names, and a job is
-refused where another one has left its output, unless resume was asked for. A workdir that is made from the job's id
-needs none of this.
+A program that finds the checkpoints of another job continues them: it prints an old last step, trains nothing and
+completes. So the first attempt of a job writes a marker with the job's id into a workdir that the job file names, and a
+job is rejected where another one has left its output, unless resume was requested. A workdir that is derived from the
+job's id needs no marker.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from tpukit.places import checkpoint_folder
 MARKER = ".tpukit/job"
 _OWN = ".tpukit/"
 _NAMES_MOST = 1000
-"""Names that are read: a workdir may hold a data set."""
+"""Maximum number of names read: a workdir may hold a data set."""
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A workdir that is another job's."""
+    """A workdir that belongs to another job."""
 
     workdir: str
-    job: str  # empty: no marker says whose output it is
+    job: str  # empty: no marker names the job
     output: bool  # it holds more than the marker
 
     @property
@@ -49,7 +49,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """Cloud Storage. Each takes an address."""
+    """Cloud Storage functions, each of which takes an address."""
 
     names: Callable[[str, int], Iterable[str]] = objects.names
     download: Callable[[str], bytes] = objects.download
@@ -63,10 +63,10 @@ class Workdirs:
     claimed: set[str] = field(default_factory=set)  # ids of jobs whose workdirs this process has marked, or tried to
 
     def held(self, plan: Plan, workdir: str, *, this_machine: bool = False) -> Held | None:
-        """Return whose workdir it is, unless it is the plan's own, or no job's.
+        """Return the other job that the workdir belongs to; None if it is the plan's own, or unused.
 
-        `this_machine`: the place runs attempts here, so that a folder is one of this machine. Raises what Cloud Storage
-        refuses: then nothing is known.
+        `this_machine`: the place runs attempts here, so that a folder is one of this machine. Errors of Cloud Storage
+        are raised: then the owner is unknown.
         """
         where = _address(plan, workdir, this_machine)
         if not where:
@@ -80,9 +80,12 @@ class Workdirs:
         return Held(workdir, "", output=True) if any(map(_is_checkpoint, names)) else None
 
     def claim(self, plan: Plan, workdir: str, *, this_machine: bool = False) -> None:
-        """Mark the workdir before the first attempt starts. Twice is once. Invalid: it is another job's.
+        """Mark the workdir before the first attempt starts. Idempotent.
 
-        Where this account may not read or write there, the job runs without a marker.
+        If this account may not read or write there, the job runs without a marker.
+
+        Raises:
+            Invalid: The workdir belongs to another job.
         """
         where = _address(plan, workdir, this_machine)
         if not where or plan.id in self.claimed:
@@ -92,7 +95,7 @@ class Workdirs:
         except (Invalid, LeaseLost):
             raise
         except (TpukitError, OSError):
-            pass  # and it is not tried again: a submission may be repeated every second
+            pass  # no retry: a submission may be repeated every second
         self.claimed.add(plan.id)
 
     def _claim(self, plan: Plan, workdir: str, where: str, this_machine: bool) -> None:
@@ -133,7 +136,7 @@ class Workdirs:
 
 
 def _address(plan: Plan, workdir: str, this_machine: bool) -> str:
-    """Return where this machine can look at the workdir; empty: nowhere, or the id alone makes it this job's."""
+    """Return where this machine can read the workdir; empty: nowhere, or its id alone makes it this job's."""
     if not plan.spec.workdir:
         return ""
     if workdir.startswith("gs://") or (this_machine and "://" not in workdir):
@@ -146,7 +149,7 @@ def _address(plan: Plan, workdir: str, this_machine: bool) -> str:
 
 
 def _below(folder: Path) -> Iterator[str]:
-    """Names of files, as a bucket has them."""
+    """Yield names of files, as a bucket has them."""
     for parent, _, files in os.walk(folder):
         for name in files:
             yield Path(parent, name).relative_to(folder).as_posix()

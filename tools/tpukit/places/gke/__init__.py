@@ -1,4 +1,4 @@
-"""The gke place: one JobSet for a job, in the namespace of its team. Kueue queues it, JobSet restarts it."""
+"""The gke place: one JobSet per job, in the namespace of its team. Kueue queues it, JobSet restarts it."""
 
 from tpukit.places.gke.place import GkePlace
 

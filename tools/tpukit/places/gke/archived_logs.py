@@ -1,4 +1,4 @@
-"""Logs of attempts whose pods are gone, from Cloud Logging: which of its lines are those of an attempt."""
+"""Logs of attempts whose pods are gone, selected from Cloud Logging."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tpukit.places.gke.cloud_logging import Wanted, Where
 from tpukit.places.gke.log_lines import PROGRESS
 
 SLACK_SECONDS = 60.0
-"""Clocks of hosts and of the control plane differ."""
+"""Tolerance for clock differences between hosts and the control plane."""
 START_SECONDS = 600.0
 """Hosts print before all of them have started."""
 
@@ -33,7 +33,7 @@ def read(handle: Handle, host: str) -> Iterator[Line]:
 
 
 def _since(handle: Handle) -> float | None:
-    """After an eviction, pods of two attempts have the same count of restarts: then time alone tells them apart."""
+    """Return a start time, since after an eviction the pods of two attempts have the same restart count."""
     began = [one.began for one in hosts.recorded(handle.attempt.learned).values() if one.began]
     if began:
         return min(began) - SLACK_SECONDS

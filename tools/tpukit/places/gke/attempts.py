@@ -1,8 +1,8 @@
-"""Which attempt a JobSet is at, from counts that the cluster holds. Pure.
+"""Find the attempt that a JobSet is at, from counters in the cluster. Pure.
 
-One JobSet lives through many attempts: JobSet restarts it, Kueue evicts it and lets it in again. Both count. An attempt
-is the stretch between two of these events, and is known by the JobSet's uid and the counts at its beginning. So any
-number of events may happen while nobody watches: each ends one attempt, and none is seen twice.
+One JobSet lives through many attempts: JobSet restarts it, Kueue evicts and readmits it. Both are counted. An attempt
+is the time between two of these events, identified by the JobSet's uid and the counters at its beginning. So any number
+of events may happen while no driver watches: each ends one attempt, and none is seen twice.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tpukit.places.gke.jobsets import JobSetState
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where an attempt began."""
+    """The counters at which an attempt began."""
 
     uid: str
     restarts: int = 0
@@ -47,19 +47,21 @@ class Position:
 
 
 class Where(StrEnum):
-    """How the JobSet that is there stands to an attempt."""
+    """The relation of the existing JobSet to an attempt."""
 
     CURRENT = "current"  # it is at this attempt
     OVERTAKEN = "overtaken"  # it is at a later attempt, which it began by itself
-    OLDER = "older"  # it was made for an earlier attempt, and is to make room
-    NEWER = "newer"  # somebody made it for a later attempt, which this record does not know
-    GONE = "gone"  # the attempt's own JobSet is not there any more
-    NOT_MADE = "not made"  # there is none, and none was seen
+    OLDER = "older"  # it was created for an earlier attempt and must be removed
+    NEWER = "newer"  # it was created for a later attempt, unknown to this record
+    GONE = "gone"  # the attempt's own JobSet no longer exists
+    NOT_MADE = "not made"  # none exists, and none was seen
 
 
 def locate(number: int, known: Position | None, state: JobSetState, *, began: bool = False) -> tuple[Where, Position]:
-    """With the position at which the attempt began. `began`: it is recorded as running, by a version that learnt
-    nothing of positions: then it is whatever runs."""
+    """Return where the JobSet is relative to attempt `number`, and the position at which the attempt began.
+
+    `began`: it is recorded as running by a version that stored no positions; then it is whatever runs.
+    """
     if state.jobset is None:
         return (Where.GONE, known) if known else (Where.NOT_MADE, Position(""))
     if known is None and began and state.made_for < number:
@@ -71,7 +73,7 @@ def locate(number: int, known: Position | None, state: JobSetState, *, began: bo
             return (Where.OLDER, known or Position(""))
         known = Position(state.uid)  # made for this attempt: it began with the JobSet
     if workload := _workload(state):
-        anew = known.workload not in ("", workload)  # Kueue made another one, and counts from the beginning
+        anew = known.workload not in ("", workload)  # Kueue created another one, with new counters
         known = replace(known, workload=workload, evictions=0 if anew else min(known.evictions, state.evictions))
     if state.restarts > known.restarts or state.evictions > known.evictions:
         return Where.OVERTAKEN, known
@@ -79,18 +81,17 @@ def locate(number: int, known: Position | None, state: JobSetState, *, began: bo
 
 
 class Event(StrEnum):
-    """What ended an attempt that was overtaken."""
+    """The event that ended an overtaken attempt."""
 
     EVICTED = "evicted"
-    HARDWARE = "hardware"  # a restart that nobody pays for
-    USER = "user"  # a restart that the user's budget paid for
+    HARDWARE = "hardware"  # a restart that is not charged
+    USER = "user"  # a restart that is charged to the user's budget
 
 
 def next_event(began: Position, state: JobSetState) -> tuple[Event, Position, bool]:
-    """The first event after `began`, where the attempt behind it begins, and whether the JobSet is at that one now.
+    """Return the first event after `began`, the position behind it, and whether the JobSet is there now.
 
-    In which order things happened is not told. Nothing that is charged comes before what is not, so that a budget is
-    never spent too early.
+    The order of events is unknown. Uncharged events are assumed first, so that a budget is never spent too early.
     """
     if state.evictions > began.evictions:
         event, after = Event.EVICTED, replace(began, evictions=began.evictions + 1)

@@ -1,10 +1,10 @@
-"""Whether hosts have no nodes because Google has none to give, or because the project may not have them. Pure.
+"""Detect that hosts have no nodes because of missing capacity or quota. Pure.
 
-GKE's cluster autoscaler says it in events about pods:
+GKE's cluster autoscaler reports it in events about pods:
 `Node scale up in zones us-central2-b associated with this pod failed: GCE out of resources. Pod is at risk of not being
 scheduled.`, or `GCE quota exceeded`; its own logs call them GCE_STOCKOUT and GCE_QUOTA_EXCEEDED
-(https://cloud.google.com/kubernetes-engine/docs/how-to/cluster-autoscaler-visibility). Controllers that make node pools
-for JobSets pass on the words of Compute Engine.
+(https://cloud.google.com/kubernetes-engine/docs/how-to/cluster-autoscaler-visibility). Controllers that create node
+pools for JobSets pass on the messages of Compute Engine.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ _STOCKOUT = re.compile(
 @dataclass(frozen=True, slots=True)
 class Shortage:
     reason: Reason  # NO_CAPACITY or NO_QUOTA
-    message: str  # as it was said
-    at: float  # when it was last said, in seconds since the epoch
+    message: str  # verbatim
+    at: float  # when it was last reported, in seconds since the epoch
 
 
 def shortage(events: Sequence[Doc], names: Collection[str]) -> Shortage | None:
-    """What keeps any of these pods, or their JobSet, from getting nodes: the newest that still holds.
+    """Return the newest shortage that still keeps any of these pods, or their JobSet, from getting nodes.
 
-    It no longer holds for a pod when nodes are on their way for it again, or when it was placed. What failed for other
-    causes than stock and quota says nothing of either.
+    A shortage ends for a pod when its scale-up is triggered again or when the pod is placed. Scale-ups that failed for
+    other reasons than stock and quota are ignored.
     """
     about: dict[str, list[Doc]] = {}
     for event in events:
@@ -67,20 +67,20 @@ def _of_one(events: Iterable[Doc]) -> Shortage | None:
 
 
 def _why(message: str) -> Reason | None:
-    """Quota is looked for first: Compute Engine calls both a lack of resources."""
+    """Check quota first, because Compute Engine calls both a lack of resources."""
     if _QUOTA.search(message):
         return Reason.NO_QUOTA
     return Reason.NO_CAPACITY if _STOCKOUT.search(message) else None
 
 
 def _order(event: Doc) -> tuple[float, int]:
-    """Times of events are in seconds. In one of them growing comes before its failure, and being placed comes last."""
+    """Order events by time, in whole seconds: within a second, scale-up before its failure, and placement last."""
     reason = event.get("reason")
     return _when(event), 0 if reason in _GOES_ON else 2 if reason in _PLACED else 1
 
 
 def _when(event: Doc) -> float:
-    """When it was last said. Which of these fields is set depends on the library of who said it."""
+    """Return when the event was last reported. The reporter's library decides which of these fields is set."""
     times = (
         (event.get("series") or {}).get("lastObservedTime"),
         event.get("lastTimestamp"),

@@ -1,4 +1,4 @@
-"""The verdict on a failed attempt, held back while lost hardware may still turn out to be its cause."""
+"""The verdict on a failed attempt, delayed while lost hardware may still turn out to be its cause."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tpukit.places.gke.jobsets import Doc
 from tpukit.places.verdict import Verdict
 
 DOUBTED = "doubted"
-"""In what an attempt's record learns: when a charge was first held back."""
+"""Key in what an attempt's record learns: when a charge was first held back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Judge:
         failed_at: float,
         say: Callable[[failure.Hosts], Verdict],
     ) -> Judged:
-        """Return the verdict on an attempt that failed, or the host that has to settle before the user is charged.
+        """Return the verdict on a failed attempt, or the host that has to settle before the user is charged.
 
         `pods` are those of the attempt as they are now, `later` those of attempts after it.
         """
@@ -54,8 +54,8 @@ class Judge:
         since = min(float(handle.attempt.learned.get(DOUBTED) or now), now)
         if waits_for and now - since >= doubt.NODE_SECONDS:
             waits_for = ""
-        # A node may have been lost and have come back since the nodes were last listed, and its pods have left with it.
-        # So a charge rests on a list that is newer than `pods`.
+        # A node may have been lost and restored since the last list, with its pods gone. So a charge needs a list newer
+        # than `pods`.
         lister = self.evidence.lister
         around = lister.surroundings(team) if waits_for else lister.nodes_and_events(team)
         records = doubt.with_lost_nodes(names, records, around.nodes, around.events, failed_at, others)

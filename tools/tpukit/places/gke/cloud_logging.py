@@ -1,9 +1,9 @@
-"""What hosts printed, read back from Cloud Logging: for attempts that nobody followed while their pods were there.
+"""Read host logs back from Cloud Logging, for attempts that were not followed while their pods existed.
 
-GKE sends every line of a container there, with the labels of its pod, and holds it for 30 days unless the project says
-otherwise (https://cloud.google.com/logging/quotas#logs_retention_periods). Lines arrive seconds after they were
-printed. A line that was a JSON object comes back with its keys in another order, and without what became fields of the
-entry (severity, time): https://cloud.google.com/logging/docs/structured-logging.
+GKE sends every line of a container there, with the labels of its pod, and keeps it for 30 days by default
+(https://cloud.google.com/logging/quotas#logs_retention_periods). Lines arrive seconds after they were printed. A line
+that was a JSON object comes back with its keys in another order, and without what became fields of the entry (severity,
+time): https://cloud.google.com/logging/docs/structured-logging.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from tpukit.core.errors import NotFound
 from tpukit.jobs.spec import settings
 from tpukit.places.gke.logging_api import LoggingApi
 
-PAGE = 1000  # the most that the service gives at once
-_NAMED_PODS = 100  # a filter has an end at 20,000 letters; of more pods the pages are searched
+PAGE = 1000  # the maximum of the service
+_NAMED_PODS = 100  # a filter is limited to 20,000 characters; with more pods, the pages are searched
 _JOBSET = 'labels."k8s-pod/jobset_sigs_k8s_io/'
 """Labels of pods become labels of entries, with underscores for dots."""
 _CONTEXT = re.compile(r"gke_(?P<project>[^_]+)_(?P<location>[^_]+)_(?P<cluster>.+)")
@@ -30,7 +30,7 @@ _CONTEXT = re.compile(r"gke_(?P<project>[^_]+)_(?P<location>[^_]+)_(?P<cluster>.
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """Whose logs to search. An empty location or cluster is any."""
+    """The logs to search. An empty location or cluster matches any."""
 
     project: str
     location: str = ""
@@ -38,7 +38,7 @@ class Where:
 
     @staticmethod
     def of(context: str, project: str | None = None) -> Where:
-        """What the name of a kubeconfig's context says, as gcloud writes it; else the project of the settings."""
+        """Return the cluster that a gcloud kubeconfig context names; else the project of the settings."""
         if named := _CONTEXT.fullmatch(context):
             return Where(**named.groupdict())
         if project:
@@ -50,7 +50,7 @@ class Where:
 
 
 class Printed(NamedTuple):
-    """A line of a host, and when it was printed in seconds since the epoch."""
+    """A line of a host and its time in seconds since the epoch."""
 
     host: str
     at: float
@@ -59,11 +59,11 @@ class Printed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which lines: those of the pods of a JobSet.
+    """A selection of lines of a JobSet's pods.
 
-    `restart` is JobSet's own count of restarts, which begins anew with every JobSet of that name: where a name is used
-    again, `since` and `until` (seconds since the epoch, both included) say which one is meant. `pods` are full names,
-    `host` is one without its random end. What is empty or None does not choose.
+    `restart` is JobSet's own restart counter, which starts over with every JobSet of that name: if a name is reused,
+    `since` and `until` (seconds since the epoch, both included) distinguish them. `pods` are full names, `host` is one
+    without its random suffix. Empty fields and None select everything.
     """
 
     namespace: str
@@ -80,7 +80,7 @@ class Wanted:
 
 
 def read(where: Where, wanted: Wanted, clock: Clock | None = None) -> Iterator[Printed]:
-    """Lines in the order of time, each once; fetched page by page as they are taken."""
+    """Yield lines in the order of time, each once, fetching pages as they are consumed."""
     body: dict[str, Any] = {
         "resourceNames": [f"projects/{where.project}"],
         "filter": condition(where, wanted),
@@ -102,14 +102,14 @@ def read(where: Where, wanted: Wanted, clock: Clock | None = None) -> Iterator[P
                 yield Printed(host_of(pod), seconds(at), _text(entry))
             if identity:
                 seen.add(identity)
-        # A page may be empty and not the last: the service says how far it came in the time it had.
+        # An empty page may not be the last: the service returns how far it got in its time limit.
         if not page.get("nextPageToken"):
             return
         body = {**body, "pageToken": page["nextPageToken"]}
 
 
 def condition(where: Where, wanted: Wanted) -> str:
-    """The filter in the Logging query language. It may choose too many pods, never too few."""
+    """Return the filter in the Logging query language. It may select too many pods, never too few."""
     resource = {
         "location": where.location,
         "cluster_name": where.cluster,
@@ -133,17 +133,17 @@ def condition(where: Where, wanted: Wanted) -> str:
 
 
 def host_of(pod: str) -> str:
-    """The name of a host: that of its pod without the random end that Kubernetes gives it."""
+    """Return the host's name: that of its pod without the random suffix from Kubernetes."""
     return pod.rpartition("-")[0] or pod
 
 
 def _stamp(at: float, rounded: Callable[[float], int]) -> str:
-    """To the microsecond, which is as fine as seconds since the epoch are in a float."""
+    """Format a time to the microsecond, which is the precision of seconds since the epoch in a float."""
     return f"{datetime.fromtimestamp(0, UTC) + timedelta(microseconds=rounded(at * 1e6)):%Y-%m-%dT%H:%M:%S.%f}Z"
 
 
 def seconds(text: str) -> float:
-    """A time of the service, whose parts of a second have up to nine digits or none."""
+    """Parse a time of the service, which has up to nine fractional digits or none."""
     date, _, part = text.removesuffix("Z").partition(".")
     try:
         return datetime.fromisoformat(date).replace(tzinfo=UTC).timestamp() + float(f"0.{part or 0}")
@@ -152,7 +152,7 @@ def seconds(text: str) -> float:
 
 
 def _text(entry: Mapping[str, Any]) -> str:
-    """The line as it was printed, as far as the entry still says."""
+    """Return the line as it was printed, as far as the entry preserves it."""
     payload = entry.get("jsonPayload")
     if isinstance(payload, dict):
         return str(payload["message"]) if set(payload) == {"message"} else json.dumps(payload, ensure_ascii=False)

@@ -1,7 +1,7 @@
-"""The clusters that this machine can reach: the one that jobs are sent to now, and those that they were sent to.
+"""The clusters reachable from this machine: the current one, and those that jobs were sent to.
 
-A cluster has other names and addresses on other machines and from inside it. What it is known by everywhere is its uid;
-where that is not known, its address.
+A cluster has other names and addresses on other machines and from inside it. It is identified by its uid, or by its
+address where the uid is unknown.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from tpukit.jobs.plan import ClusterName
 from tpukit.kube import Cluster, Context
 
 SERVER = "TPUKIT_CLUSTER_SERVER"
-"""Variable of a pod: the address by which people outside know the cluster that the pod runs in."""
+"""Variable of a pod: the external address of the cluster that the pod runs in."""
 CONTEXTS_SECONDS = 10.0
 _AGAIN_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Kubeconfig:
-    """The kubeconfig, or the pod that this runs in."""
+    """The kubeconfig, or the pod that this process runs in."""
 
     contexts: Callable[[], Sequence[Context]] = kube.contexts
     current: Callable[[], str] = kube.current_context
@@ -33,27 +33,29 @@ class Kubeconfig:
 
 
 class Clusters:
-    """Opens each once. Safe from any thread."""
+    """A cache that opens each cluster once. Thread-safe."""
 
     def __init__(self, clock: Clock, kubeconfig: Kubeconfig | None = None) -> None:
         self._clock, self._kubeconfig = clock, kubeconfig or Kubeconfig()
         self._lock = threading.Lock()
         self._opened: dict[str, Cluster] = {}
-        self._uids: dict[str, str] = {}  # by context, as far as they were asked for
+        self._uids: dict[str, str] = {}  # by context, as far as requested
         self._asked: dict[str, float] = {}
         self._asking: threading.Thread | None = None
         self._contexts: tuple[float, Sequence[Context]] | None = None
 
     def current(self) -> ClusterName:
-        """Where kubectl would go now."""
+        """Return the cluster that kubectl would use now."""
         context = self._kubeconfig.current()
         cluster = self._cluster(context)
         server = (os.environ.get(SERVER) if not context else None) or cluster.server
         return ClusterName(context, server.rstrip("/"), self._uid(context))
 
     def context(self, name: ClusterName) -> str | None:
-        """The context that leads to this cluster from here, whatever it was called where the job was sent from; None:
-        there is none. Asks nobody: who may be it by its uid alone is asked in the background, and known next time."""
+        """Return the local context of this cluster, whatever its name was at the sender; None if there is none.
+
+        Send no request: candidates that only their uid can identify are resolved in the background, for the next call.
+        """
         contexts = self._known_contexts()
         same = [one for one in contexts if one.server and one.server == name.server.rstrip("/")]
         same.sort(key=lambda one: one.name != name.context)
@@ -69,7 +71,7 @@ class Clusters:
         return None
 
     def open(self, name: ClusterName) -> Cluster:
-        """A context may have come to mean another cluster since: nothing is done there in the name of an old job."""
+        """Open the cluster, and reject a context that now points to another cluster than when the job was sent."""
         context = self.context(name)
         if context is None:
             raise NotFound(
@@ -84,7 +86,7 @@ class Clusters:
         return self._cluster(context)
 
     def wait(self, seconds: float) -> None:
-        """For what is asked in the background."""
+        """Wait for the background requests."""
         thread = self._asking
         if thread is not None:
             thread.join(seconds)
@@ -96,7 +98,7 @@ class Clusters:
                 contexts = [replace(one, server=one.server.rstrip("/")) for one in self._kubeconfig.contexts()]
                 if not contexts and not self._kubeconfig.current():  # inside a pod
                     contexts = [Context("", os.environ.get(SERVER, "").rstrip("/"))]
-            except TpukitError:  # no kubeconfig, or a broken one: nothing can be reached by it
+            except TpukitError:  # no usable kubeconfig: no cluster is reachable
                 contexts = []
             self._contexts = now, contexts
         return self._contexts[1]
@@ -130,4 +132,4 @@ class Clusters:
             try:
                 self._uid(context)
             except TpukitError:
-                continue  # away just now: asked again later
+                continue  # unreachable now: retried later

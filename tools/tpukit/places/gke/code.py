@@ -1,8 +1,9 @@
-"""The user's code on its way to a cluster: packed, and carried by ConfigMaps that the hosts unpack. No image is built,
-no bucket and no credentials are needed, and what a team's namespace holds is for the team alone.
+"""Transport of the user's code to a cluster, packed into ConfigMaps that the hosts unpack.
+
+It needs no image build, bucket or credentials, and only the team can read what its namespace holds.
 
 ConfigMaps are named by the hash of the code, never change and have no owner: all jobs with the same code share them,
-and any machine can send a job again whose JobSet is gone. Who removes them asks `unused` first.
+and any machine can send a job again whose JobSet is gone. Remove only those that `unused` returns.
 """
 
 from __future__ import annotations
@@ -24,22 +25,29 @@ from tpukit.jobs.snapshots import Inspection
 Doc = Mapping[str, Any]
 
 PART_BYTES = 900 << 10
-"""Of one ConfigMap, which may hold 1 MiB."""
+"""Size of one ConfigMap, which may hold 1 MiB."""
 MOST_PARTS = 12
 PARTS = "tpukit.dev/code-parts"
-"""Annotation of each part: how many there are."""
+"""Annotation of each part: the number of parts."""
 PACKED = "tpukit.dev/code-packed"
-"""Annotation of each part: the hash of all parts together. Compressors differ, and parts of two do not fit together."""
+"""Annotation of each part: the hash of all parts together.
+
+Compressors differ, and parts of two archives do not fit together.
+"""
 USED = "tpukit.dev/code-used"
 """Annotation: when a job with this code was last sent."""
 UPLOAD_SECONDS = 300.0
-"""An upload without a new part for this long was cut off."""
+"""Time without a new part after which an upload counts as aborted."""
 LABEL_CHARACTERS = 40
-"""Of a digest; the value of a label has at most 63."""
+"""Length of a digest in a label, whose value has at most 63."""
 
 
 def check(folder: Path, own: Sequence[Path] = ()) -> Inspection:
-    """Look at code before anything is sent: Invalid with all that speaks against sending it to a cluster."""
+    """Inspect code before anything is sent.
+
+    Raises:
+        Invalid: All problems that prevent sending it to a cluster.
+    """
     seen = stage.inspect(folder, own)
     problems = list(seen.problems)
     if not problems:
@@ -50,7 +58,7 @@ def check(folder: Path, own: Sequence[Path] = ()) -> Inspection:
 
 
 def packed_bytes(folder: Path, names: Iterable[str]) -> int:
-    """How large these files of `folder` are when packed."""
+    """Return the packed size of these files of `folder`."""
     sink = _Parts(keep=0)
     try:
         _archive(folder, names, sink)
@@ -60,7 +68,7 @@ def packed_bytes(folder: Path, names: Iterable[str]) -> int:
 
 
 def pack(folder: Path) -> list[bytes]:
-    """A snapshot as parts of one archive. The same content makes the same bytes."""
+    """Pack a snapshot into parts of one archive. The same content results in the same bytes."""
     sink = _Parts(keep=MOST_PARTS)
     files = (path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())
     _archive(folder, [path.relative_to(folder).as_posix() for path in files], sink)
@@ -70,12 +78,12 @@ def pack(folder: Path) -> list[bytes]:
 
 
 def names(digest: str, count: int) -> list[str]:
-    """Of the ConfigMaps with so many parts of this code."""
+    """Return the names of the ConfigMaps that hold `count` parts of this code."""
     return [code_map(digest, number) for number in range(count)]
 
 
 def selector(digest: str) -> str:
-    """Of the labels of these ConfigMaps."""
+    """Return the label selector of these ConfigMaps."""
     return f"{CODE_DIGEST}={digest[:LABEL_CHARACTERS]}"
 
 
@@ -95,7 +103,7 @@ def config_maps(namespace: str, digest: str, parts: Sequence[bytes]) -> list[dic
                 "annotations": {CODE_DIGEST: digest, PARTS: str(len(parts)), PACKED: packed},
             },
             "immutable": True,
-            # The shell puts them together in the order of their names.
+            # The shell concatenates them in the order of their names.
             "binaryData": {f"code.{number:02}": base64.b64encode(part).decode()},
         }
         for number, (name, part) in enumerate(zip(names(digest, len(parts)), parts, strict=True))
@@ -103,7 +111,7 @@ def config_maps(namespace: str, digest: str, parts: Sequence[bytes]) -> list[dic
 
 
 def complete(maps: Iterable[Doc], digest: str) -> int | None:
-    """How many parts the code has, when all of them are among `maps` and fit together. Looks at metadata alone."""
+    """Return the number of parts if all of them are in `maps` and fit together, else None. Uses only metadata."""
     mine = {one["metadata"]["name"]: _notes(one) for one in maps if _notes(one).get(CODE_DIGEST) == digest}
     first = mine.get(code_map(digest, 0))
     count = first.get(PARTS, "") if first else ""
@@ -117,8 +125,10 @@ def complete(maps: Iterable[Doc], digest: str) -> int | None:
 
 
 def in_the_way(maps: Iterable[Doc], documents: Sequence[Doc]) -> dict[str, str]:
-    """Return names and uids among `maps` of parts of another archive with this code: they never change, so they have
-    to be removed first."""
+    """Return names and uids of parts in `maps` of another archive of this code.
+
+    They are immutable, so they have to be removed first.
+    """
     wanted = {one["metadata"]["name"]: _notes(one).get(PACKED) for one in documents}
     there = {one["metadata"]["name"]: one for one in maps}
     return {
@@ -129,20 +139,23 @@ def in_the_way(maps: Iterable[Doc], documents: Sequence[Doc]) -> dict[str, str]:
 
 
 def is_coming(maps: Iterable[Doc], now: float) -> bool:
-    """Whether a part of an upload came a moment ago, so that more may follow."""
+    """Return whether a part was uploaded recently, so that more may follow."""
     return any(now - _last_used(one) < UPLOAD_SECONDS for one in maps)
 
 
 def mark_used(now: float) -> dict[str, Any]:
-    """A merge patch of the first part: what is in use is not removed as old."""
+    """Return a merge patch for the first part that keeps code in use from being removed as old."""
     return {"metadata": {"annotations": {USED: datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")}}}
 
 
 def unused(
     maps: Iterable[Doc], jobsets: Iterable[Doc], now: float, age: float, needed: Collection[str] = ()
 ) -> list[str]:
-    """Names of ConfigMaps whose code no JobSet has, no active job needs (digests in `needed`), and that nobody used
-    for `age` seconds. `maps` and `jobsets` are those of one namespace."""
+    """Return names of ConfigMaps whose code is not needed and was not used for `age` seconds.
+
+    Code is needed by the JobSets that have it and by active jobs (digests in `needed`). `maps` and `jobsets` are those
+    of one namespace.
+    """
     using = {digest[:LABEL_CHARACTERS] for digest in needed}
     for jobset in jobsets:
         using.add(str(_notes(jobset).get(CODE_DIGEST, ""))[:LABEL_CHARACTERS])
@@ -162,7 +175,7 @@ def unused(
 
 def _last_used(one: Doc) -> float:
     times = (one["metadata"].get("creationTimestamp"), _notes(one).get(USED))
-    return max((_seconds(time) for time in times if time), default=float("inf"))  # not told: as if used now
+    return max((_seconds(time) for time in times if time), default=float("inf"))  # unknown: as if used now
 
 
 def _seconds(time: str) -> float:
@@ -187,7 +200,7 @@ def _too_large(size: int) -> list[Problem]:
 
 
 class _Parts:
-    """A file to write to that keeps the first `keep` parts of what it is given, and counts the rest."""
+    """A writable file that keeps the first `keep` parts of its input, and counts the rest."""
 
     def __init__(self, keep: int) -> None:
         self.size = 0
@@ -211,7 +224,7 @@ def _archive(folder: Path, files: Iterable[str], sink: _Parts) -> None:
     entries = paths | {parent for path in paths for parent in path.parents if parent.name}
     with (
         gzip.GzipFile("", "wb", fileobj=sink, mtime=0) as packed,
-        # GNU's format: other readers of tar, BusyBox's above all, get long and non-ASCII names wrong in the newer one.
+        # GNU format: other tar readers, BusyBox's above all, misread long and non-ASCII names in the newer one.
         tarfile.open(fileobj=packed, mode="w", format=tarfile.GNU_FORMAT, encoding="utf-8") as tar,
     ):
         for name in sorted(entries):

@@ -1,8 +1,8 @@
-"""Hosts that were lost with their nodes: evidence that Kubernetes has later than the failure that they caused. Pure.
+"""Hosts lost with their nodes, which Kubernetes reports later than the failure that they caused. Pure.
 
-When a host is lost, its peers raise within seconds and end with the exit code of any error, and JobSet counts a
-failure of the program. Kubernetes notices the lost node only after 40 to 50 s. So nothing is charged to the user while
-a host has not ended and its node may still turn out to be lost.
+When a host is lost, its peers raise within seconds and end with the exit code of any error, and JobSet counts a failure
+of the program. Kubernetes notices the lost node only after 40 to 50 s. So nothing is charged to the user while a host
+has not ended and its node may still turn out to be lost.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from tpukit.places.verdict import KILLED
 NODE_SECONDS = 120.0
 """Longest wait for evidence about nodes before a failure is charged. GKE marks a silent node after 50 s."""
 BEFORE_SECONDS = 300.0
-"""A node that was back this long before the failure did not cause it. JAX notices a lost peer after 100 s."""
+"""A node that recovered this long before the failure did not cause it. JAX notices a lost peer after 100 s."""
 AFTER_SECONDS = 600.0
 """A node that changed this long after the failure did not cause it."""
 _WITHOUT_WORD = (KILLED, 255)
-"""Exit codes that a kubelet reports for containers that it finds dead when it comes back."""
+"""Exit codes that a kubelet reports for containers that it finds dead after a restart."""
 _POD_EVENTS = ("NodeNotReady", "TaintManagerEviction")
 
 
@@ -36,7 +36,7 @@ def with_lost_nodes(
 ) -> Records:
     """Return the records, with a note on each host whose node was lost at about `failed_at`.
 
-    `nodes` is None where this account may not list them. `later_pods`: uids of pods of attempts after this one.
+    `nodes` is None if this account may not list them. `later_pods`: uids of pods of attempts after this one.
     """
     known = {one["metadata"]["name"]: one for one in nodes} if nodes is not None else None
     noted = dict(records)
@@ -54,7 +54,7 @@ def with_lost_nodes(
 
 
 def unsettled(pods: Sequence[Doc]) -> str:
-    """Return the first host whose pod is there and has not ended, so that its node may be lost; empty: none."""
+    """Return the first host whose pod exists and has not ended, so that its node may be lost; empty: none."""
     return min((host_of(pod) for pod in pods if runs(pod) and phase(pod) != "Pending"), default="")
 
 
@@ -75,7 +75,10 @@ def _lost(record: HostRecord, node: Doc | None, failed_at: float) -> str:
 
 
 def _said_of_pods(events: Sequence[Doc], failed_at: float, later_pods: frozenset[str]) -> dict[str, str]:
-    """By host. An account that may not list nodes still sees what the node controller reports of the pods on them."""
+    """Return what events report about pods, by host.
+
+    An account that may not list nodes still sees what the node controller reports about the pods on them.
+    """
     said: dict[str, str] = {}
     for event in events:
         about = event.get("involvedObject", {})
@@ -89,5 +92,5 @@ def _said_of_pods(events: Sequence[Doc], failed_at: float, later_pods: frozenset
 
 
 def _ended_by_itself(record: HostRecord) -> bool:
-    """Its kubelet reported an end that a program can have: the host was there."""
+    """Return whether its kubelet reported an exit code that a program can have, so that the host was present."""
     return record.out_of_memory or (record.code is not None and record.code not in _WITHOUT_WORD)

@@ -1,4 +1,4 @@
-"""What is known of an attempt's hosts: from its record, its pods as they are now, and the last lines of their logs."""
+"""Evidence about an attempt's hosts: from its record, its current pods and the last lines of their logs."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from tpukit.places.gke.pod_logs import PodLogs
 
 RECORDS_MOST = 50_000
 TAILS_MOST = 4
-"""Hosts that failed whose last lines are asked for."""
+"""Number of failed hosts whose last lines are requested."""
 
 
 @dataclass(slots=True)
 class Evidence:
-    """Of one cluster. What it holds between two rounds saves requests, and is needed by nobody else."""
+    """The evidence in one cluster. Its state between two rounds only saves requests."""
 
     lister: Lister
     logs: PodLogs
-    cache: Callable[[Handle, str], Path]  # where lines of a host are kept on this machine
+    cache: Callable[[Handle, str], Path]  # where lines of a host are stored on this machine
     pod_records: hosts.PodRecords = field(default_factory=hosts.PodRecords)
     nothing_left: dict[str, str] = field(default_factory=dict)  # attempts of which a fresh list showed nothing
 
     def of(self, handle: Handle, known: Records, pods: Sequence[Doc]) -> Records:
-        """What is known of hosts, brought up by these pods."""
+        """Return the records of hosts, updated from these pods."""
         self.pod_records.forget(RECORDS_MOST)
         return hosts.merged(known, pods, self._nodes(handle, pods), self.pod_records)
 
     def with_last_lines(self, handle: Handle, known: Records, pods: Sequence[Doc]) -> Records:
-        """What is known of hosts, with the last words of those that failed first and the last progress of the first."""
+        """Return updated records with last lines of the first failed hosts and progress of the first host."""
         records = self.of(handle, known, pods)
         targets = {target.host: target for target in (self.target(handle, pod) for pod in begun(pods))}
         failed = sorted(
@@ -49,16 +49,16 @@ class Evidence:
         return hosts.with_tails(records, self.logs.tails(key_of(handle)))
 
     def active(self, handle: Handle, state: JobSetState) -> bool:
-        """Whether anything of the job runs. Nothing: only after a list that was made for this question."""
+        """Return whether anything of the job runs. Return False only after a list made for this call."""
         key = key_of(handle)
         if state.active:
             self.nothing_left.pop(key, None)
             return True
-        over = handle.attempt.state.ended  # nobody sends an attempt that has ended
+        over = handle.attempt.state.ended  # an attempt that has ended is not sent again
         if over and self.nothing_left.get(key) == state.uid:
             return False
         jobs = state.jobs
-        if state.jobset is None:  # deleted in the background, its Jobs go after it and may still make pods
+        if state.jobset is None:  # deleted in the background: its Jobs go after it and may still create pods
             listed = self.lister.jobs_of(handle.plan.team, handle.plan.id)
             jobs = [one for one in listed if not state.foreign or label(one, UID) != state.foreign]
         if replace(state, jobs=jobs, pods=self.fresh_pods(handle, state)).active:
@@ -68,7 +68,7 @@ class Evidence:
         return False
 
     def fresh_pods(self, handle: Handle, state: JobSetState) -> list[Doc]:
-        """Without those of a JobSet of the same name that somebody else sent."""
+        """Return current pods, except those of another sender's JobSet of the same name."""
         pods = self.lister.pods_of(handle.plan.team, handle.plan.id)
         return [pod for pod in pods if not state.foreign or label(pod, UID) != state.foreign]
 
@@ -77,7 +77,7 @@ class Evidence:
         return replace(target, cache=self.cache(handle, target.host), pattern=handle.plan.spec.progress or "")
 
     def _nodes(self, handle: Handle, pods: Sequence[Doc]) -> dict[str, Doc]:
-        """Nodes of hosts that are being taken away: their labels tell maintenance from preemption."""
+        """Return the nodes of disrupted hosts, whose labels distinguish maintenance from preemption."""
         if not any(true_condition(pod, "DisruptionTarget") for pod in pods):
             return {}
         nodes = self.lister.surroundings(handle.plan.team).nodes or []

@@ -1,6 +1,6 @@
-"""Why an attempt ended, from its pods as they were last seen, its Jobs and its JobSet. Pure.
+"""Find why an attempt ended, from its pods as last seen, its Jobs and its JobSet. Pure.
 
-JobSet decides by rules of its own (render/restarts.py) whether an attempt is repeated and who pays for it, from the
+JobSet decides by its own rules (render/restarts.py) whether an attempt is repeated and whether it is charged, from the
 exit code of the first host that ended. Peers of a lost host may end with any code. So the verdict agrees with JobSet,
 unless all hosts and their nodes together show that hardware was lost: then the user is not charged.
 """
@@ -37,7 +37,7 @@ _EVICTED = {  # reasons of Kueue
     "PodsReadyTimeout": "its hosts did not come up in time",
 }
 _RULES = {"preempted": Reason.PREEMPTED, "peerLost": Reason.PEER_LOST, "userError": Reason.USER_ERROR}
-"""What the rules of a JobSet's failurePolicy stand for."""
+"""Meanings of the rules of a JobSet's failurePolicy."""
 _RESTARTING = "FailurePolicy_"
 _NOT_SEEN = "JobSet restarted it; its hosts were not seen when they ended"
 _NO_SUCH_IMAGE = re.compile(r"not found|does not exist|manifest unknown|invalid", re.IGNORECASE)
@@ -50,7 +50,7 @@ Hosts = Mapping[str, HostRecord | None]
 
 
 def why(state: JobSetState, hosts: Hosts, runtime: int | None = None) -> Verdict:
-    """Return why an attempt whose JobSet has failed ended, from all its hosts. `runtime`: max.runtime of the job."""
+    """Return why an attempt whose JobSet failed ended, from all its hosts. `runtime`: max.runtime of the job."""
     said = verdict([_end(name, hosts[name]) for name in hosts])
     failed = [true_condition(job, "Failed") for job in state.jobs]
     reasons = {str(one.get("reason", "")): str(one.get("message", "")) for one in failed if one}
@@ -72,23 +72,26 @@ def why(state: JobSetState, hosts: Hosts, runtime: int | None = None) -> Verdict
 
 
 def _ended_by_limit(job: Doc, runtime: int | None) -> bool:
-    """Whether the deadline that a Job ran into was that of max.unattended, and not that of max.runtime."""
+    """Return whether the deadline that a Job exceeded was that of max.unattended, and not that of max.runtime."""
     deadline = job.get("spec", {}).get("activeDeadlineSeconds")
     return bool(deadline) and ((runtime is not None and int(deadline) < runtime) or runtime is None)
 
 
 def restarting_rule(state: JobSetState) -> str:
-    """The rule by which JobSet restarts just now. It says so only until all hosts are ready again."""
+    """Return the rule of JobSet's current restart. JobSet shows it only until all hosts are ready again."""
     restarting = state.condition("RestartingJobSet")
     reason = str(restarting.get("reason", "")) if restarting else ""
     return reason.removeprefix(_RESTARTING) if reason.startswith(_RESTARTING) else ""
 
 
 def restarted(event: Event, rule: str, job_rule: str, hosts: Hosts) -> Verdict:
-    """Of an attempt that JobSet repeated. `rule` is JobSet's own, empty where nobody saw it; `job_rule` is that of the
-    job, from which follows what JobSet repeats at all. The counts say who paid, with two exceptions. A host's own words
-    say that its program aborted: the driver charges it, and stops the JobSet when the budget is spent. Hosts and nodes
-    show that hardware was lost: the driver charges nothing, whatever JobSet counted."""
+    """Return why an attempt that JobSet repeated ended.
+
+    `rule` is JobSet's own, empty if not observed; `job_rule` is that of the job, which determines what JobSet repeats.
+    The counters show what was charged, with two exceptions. If a host's log shows that its program aborted, the driver
+    charges it, and stops the JobSet when the budget is spent. If hosts and nodes show that hardware was lost, the
+    driver charges nothing, whatever JobSet counted.
+    """
     said = verdict([_end(name, hosts[name]) for name in hosts])
     free = [one.name for one in restarts(job_rule) if one.action.endswith("IgnoreMaxRestarts")]
     possible = ["userError"] if event is Event.USER else [one for one in free if rule in ("", one)] or free
@@ -101,14 +104,17 @@ def restarted(event: Event, rule: str, job_rule: str, hosts: Hosts) -> Verdict:
         return said
     culprit = hosts.get(said.host)
     if rule == "peerLost" and ours.budget is Budget.USER and culprit is not None and culprit.tail:
-        return said  # it aborted by itself: JobSet cannot tell that from a lost peer, its last words can
+        return said  # it aborted by itself: its last lines show that, its exit code does not
     decided = _RULES[possible[0]] if len(possible) == 1 else Reason.HOST_LOST
     return Verdict(decided, said.host if known else "", (said.detail if known else "") or _NOT_SEEN)
 
 
 def evicted(workload: Doc | None, all_workloads: Sequence[Doc], *, last: bool = True) -> Verdict:
-    """Of an attempt that Kueue took out of the cluster. `all_workloads`: those that may have been the cause; `last`:
-    it was not evicted since, so what the Workload says is about this one."""
+    """Return why Kueue evicted an attempt.
+
+    `all_workloads`: the possible preemptors. `last`: it was not evicted since, so the Workload's conditions are about
+    this eviction.
+    """
     if workload is None or not last:
         return Verdict(Reason.EVICTED)
     if by := workloads.evicted_by(workload, all_workloads):
@@ -119,7 +125,7 @@ def evicted(workload: Doc | None, all_workloads: Sequence[Doc], *, last: bool = 
 
 
 def event_time(state: JobSetState, event: Event) -> str | None:
-    """When the last of these events happened, or a moment at which it had: conditions tell when they last changed."""
+    """Return when the last of these events happened or was over: conditions only record their last change."""
     if event is Event.EVICTED:
         changed = condition(state.workload or {}, "Evicted")
     else:
@@ -128,7 +134,7 @@ def event_time(state: JobSetState, event: Event) -> str | None:
 
 
 def _shown(said: Verdict, hosts: Hosts) -> bool:
-    """Whether a verdict of lost hardware rests on more than an exit code: on the node, Kubernetes or words in a log."""
+    """Return whether a lost-hardware verdict rests on more than an exit code: on the node, Kubernetes or log lines."""
     record = hosts.get(said.host)
     if record is not None and (record.disrupted or record.lost):
         return True
@@ -141,11 +147,11 @@ def _shown(said: Verdict, hosts: Hosts) -> bool:
 class ImageTrouble:
     host: str
     said: str
-    hopeless: bool  # waiting is of no use
+    hopeless: bool  # waiting does not help
 
 
 def image_trouble(pods: Sequence[Doc]) -> ImageTrouble | None:
-    """The first host that cannot get its image."""
+    """Return the first host that cannot get its image."""
     for pod in pods:
         status = pod.get("status", {})
         for container in (*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])):
@@ -161,7 +167,7 @@ def image_trouble(pods: Sequence[Doc]) -> ImageTrouble | None:
 
 
 def _end(name: str, record: HostRecord | None) -> HostEnd:
-    if record is None:  # it never came to be
+    if record is None:  # it was never created
         return HostEnd(name, TERMINATED, signalled_by_us=True)
     taken = None
     if record.disrupted:
@@ -170,7 +176,7 @@ def _end(name: str, record: HostRecord | None) -> HostEnd:
             taken = Reason.MAINTENANCE
     elif record.lost:
         taken = Reason.MAINTENANCE if record.maintenance else Reason.HOST_LOST
-    by_kubelet = record.said.startswith("Evicted")  # for what it used
+    by_kubelet = record.said.startswith("Evicted")  # for its usage
     gone = record.code is None and record.phase not in TERMINAL
     code = record.code
     if code is None:
@@ -180,7 +186,7 @@ def _end(name: str, record: HostRecord | None) -> HostEnd:
         name,
         code=code,
         order=record.ended,
-        # Last seen alive, and then its removal: its Job or JobSet did it, after another host had failed.
+        # Last seen alive, then removed by its Job or JobSet after another host had failed.
         signalled_by_us=(record.deleted or gone) and not taken,
         error=(record.said or _last(record.tail) or f"exit code {code}") if could_not_start else "",
         out_of_memory=record.out_of_memory or (by_kubelet and "memory" in record.said),

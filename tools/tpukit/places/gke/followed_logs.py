@@ -1,4 +1,4 @@
-"""Whose logs are read for progress: all hosts while there are few, else one of each job. Pure."""
+"""Select the logs to read for progress: of all hosts while there are few, else of one host per job. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tpukit.places.gke.jobsets import Doc, host_of
 
 ALL_HOSTS_MOST = 64
-"""Hosts of all jobs together, up to which each is read."""
+"""Total number of hosts of all jobs up to which each is read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,12 +17,12 @@ class Running:
 
     pods: Sequence[Doc]  # of hosts, in any order
     first_host: str
-    idle: float  # seconds for which those that are read did not move
-    stall: float  # seconds after which that is a hang
+    idle: float  # seconds without progress on the hosts that are read
+    stall: float  # seconds after which that counts as a hang
 
 
 def chosen(attempts: Mapping[str, Running]) -> dict[str, list[Doc]]:
-    """By attempt. One that seems to hang has all its hosts read, so that the right one is blamed."""
+    """Return the pods to read, by attempt. Read all hosts of an attempt that seems to hang, to blame the right one."""
     few = sum(len(one.pods) for one in attempts.values()) <= ALL_HOSTS_MOST
     return {key: list(one.pods) if few or one.idle > one.stall / 2 else _first(one) for key, one in attempts.items()}
 

@@ -1,4 +1,4 @@
-"""Hosts of an attempt: how their pods ended, in a form that the attempt's record holds when the pods are gone. Pure."""
+"""Records of how an attempt's hosts ended, to be stored with the attempt for when the pods are gone. Pure."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from tpukit.places.log_tail import Cause
 from tpukit.places.progress import Progress
 
 MOST_RECORDED = 32
-"""Hosts of which a record holds the end: the first that ended. One slice may have thousands."""
+"""Number of hosts whose end a record holds, the first that ended. One slice may have thousands."""
 TAILS_RECORDED, TAIL_LINES, TAIL_CHARACTERS = 3, 40, 3000
 HOST_CONTAINER = "host"
 _MAINTENANCE = ("cloud.google.com/active-node-maintenance", "cloud.google.com/scheduled-maintenance-time")
 _SAY_NOTHING = ("Error", "Completed", "Terminated")
-"""Words of a kubelet that say no more than the exit code does."""
+"""Messages of a kubelet that add nothing to the exit code."""
 _SHOWN = {"Pending": "waiting", "Running": "running", "Succeeded": "ended", "Failed": "ended"}
 
 
 class HostRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What is known of a pod, also when it is gone."""
+    """The last known state of a pod, which may be gone."""
 
     uid: str = ""
     node: str = ""
@@ -37,17 +37,17 @@ class HostRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     said: str = ""  # reason and message of its end
     disrupted: str = ""  # reason of the condition DisruptionTarget
     maintenance: bool = False  # of the node, when it was last seen
-    deleted: bool = False  # somebody had asked for its removal before it ended
+    deleted: bool = False  # its removal was requested before it ended
     out_of_memory: bool = False
-    lost: str = ""  # how it is known that its node was lost
+    lost: str = ""  # the evidence that its node was lost
     tail: tuple[str, ...] = ()  # of its log
-    step: int | None = None  # as it last reported, as are the next two
+    step: int | None = None  # as last reported, as are the next two
     loss: float | None = None
     saved: int = -1
 
     @staticmethod
     def of(pod: Doc, node: Doc | None = None, before: HostRecord | None = None) -> HostRecord:
-        """`before`: the same host as it was known; of another pod, it counts for nothing."""
+        """Return the record of a pod. `before` is the earlier record of the host, ignored if it is of another pod."""
         uid = str(pod["metadata"]["uid"])
         if before is not None and before.uid != uid:
             before = None
@@ -81,7 +81,7 @@ class HostRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def tells(self) -> bool:
-        """Whether it says something about why an attempt ended."""
+        """Return whether the record explains anything about why an attempt ended."""
         return bool(self.disrupted or self.lost or self.ended or self.deleted or self.phase in TERMINAL)
 
     @property
@@ -89,11 +89,11 @@ class HostRecord(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.phase == "Failed" or self.code not in (None, 0)
 
 
-# msgspec finds out what a type is made of when it first reads one, and crashes if another thread does so meanwhile.
+# msgspec inspects a type on first use, and crashes if two threads do so at once.
 msgspec.json.Decoder(HostRecord)
 
 Records = dict[str, HostRecord]
-"""By the host's name."""
+"""Records by host name."""
 
 
 def recorded(learned: Mapping[str, Any]) -> Records:
@@ -101,7 +101,7 @@ def recorded(learned: Mapping[str, Any]) -> Records:
 
 
 def to_record(records: Mapping[str, HostRecord]) -> dict[str, Any]:
-    """Those that tell something, the first that ended before others; the log's last lines of a few that failed."""
+    """Return the records to store: the most relevant first, with log tails for a few that failed."""
     telling = sorted(
         ((name, one) for name, one in records.items() if one.tells),
         key=lambda pair: (not (pair[1].disrupted or pair[1].lost), not pair[1].failed, pair[1].ended, pair[0]),
@@ -111,13 +111,13 @@ def to_record(records: Mapping[str, HostRecord]) -> dict[str, Any]:
 
 
 class PodRecords:
-    """Records of pods that just run, by the very document they were made from: of thousands few change in a round."""
+    """A cache of records of running pods, by their very document, since few of thousands change in a round."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[Doc, str, HostRecord]] = {}
 
     def of(self, pod: Doc) -> tuple[str, HostRecord] | None:
-        """The host's name and its record; None for a pod that trains nothing."""
+        """Return the host's name and its record; None for a pod that is no training host."""
         known = self._known.get(pod["metadata"]["uid"])
         if known is None or known[0] is not pod:
             if label(pod, REPLICATED_JOB) != SLICE_JOB:
@@ -126,7 +126,7 @@ class PodRecords:
         return known[1:]
 
     def forget(self, most: int) -> None:
-        """All, where there are more than so many: those of pods that are gone are among them."""
+        """Clear the cache if it holds more than `most` records, which includes those of removed pods."""
         if len(self._known) > most:
             self._known.clear()
 
@@ -137,7 +137,7 @@ def merged(
     nodes: Mapping[str, Doc],
     made: PodRecords | None = None,
 ) -> Records:
-    """What is known of hosts, brought up by their pods as they are now."""
+    """Return the known records, updated from the current pods."""
     known, made = dict(before), made or PodRecords()
     for pod in pods:
         if one := made.of(pod):
@@ -157,7 +157,7 @@ def with_tails(records: Mapping[str, HostRecord], tails: Mapping[str, Sequence[s
 
 
 def with_progress(records: Mapping[str, HostRecord], progress: Mapping[str, tuple[Progress, float]]) -> Records:
-    """Records of an attempt that ends, with how far each host was."""
+    """Return the records of an ending attempt, with the last progress of each host."""
     return {
         name: replace(one, step=said.step, loss=said.loss, saved=max(one.saved, said.saved))
         if (said := progress.get(name, (Progress(), 0.0))[0]).step is not None
@@ -173,7 +173,7 @@ def views(
     *,
     over: bool = False,
 ) -> tuple[HostView, ...]:
-    """All hosts of the plan. Those of an attempt that is over do not run, whatever was last seen of them."""
+    """Return the views of all hosts of the plan. If the attempt is over, none of them run, whatever was last seen."""
     return tuple(
         _view(name, index, plan.slice.hosts, records.get(name), *progress.get(name, (Progress(), 0.0)), over=over)
         for index, name in enumerate(plan.host_names)
@@ -204,8 +204,10 @@ def _view(
 
 
 def _cut(lines: Sequence[str]) -> tuple[str, ...]:
-    """The last ones, as many as a record holds; where they begin with the cause, those that follow it. Of a traceback
-    too long for that, the frames are left out first: its last line says what it was."""
+    """Return the last lines that a record can hold, or those from the cause on where the tail begins with it.
+
+    Shorten a traceback that is too long by its frames first, because its last line names the error.
+    """
     cause = log_tail.read(lines)
     if cause.cause is not Cause.UNKNOWN:
         first = cause.rest.count("\n") + 1

@@ -1,4 +1,4 @@
-"""What a cluster says of one JobSet: its counts and conditions, its Workload, Jobs and pods. Pure."""
+"""The state of one JobSet in a cluster: its counters and conditions, its Workload, Jobs and pods. Pure."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ JOBSET = "jobset.sigs.k8s.io/"
 NAME, UID = f"{JOBSET}jobset-name", f"{JOBSET}jobset-uid"
 RESTART, REPLICATED_JOB = f"{JOBSET}restart-attempt", f"{JOBSET}replicatedjob-name"
 SENDER = "tpukit.dev/sender"
-"""Annotation of a JobSet: the store that knows its job."""
+"""Annotation of a JobSet: the store that its job is in."""
 TERMINAL = ("Succeeded", "Failed")
 
 
 @dataclass(frozen=True, slots=True)
 class JobSetState:
-    """A JobSet with all that belongs to it. Pods and Jobs may outlive it by a moment."""
+    """A JobSet with everything that belongs to it. Pods and Jobs may outlive it by a moment."""
 
     jobset: Doc | None
     workload: Doc | None = None
     jobs: Sequence[Doc] = ()
     pods: Sequence[Doc] = ()
-    foreign: str = ""  # uid of a JobSet of that name that somebody else sent
+    foreign: str = ""  # uid of another sender's JobSet of that name
 
     @property
     def uid(self) -> str:
@@ -36,7 +36,7 @@ class JobSetState:
 
     @property
     def made_for(self) -> int:
-        """The attempt that the JobSet was made for."""
+        """The attempt that the JobSet was created for."""
         noted = str(self._annotations.get(ATTEMPT, "0"))
         return int(noted) if noted.isascii() and noted.isdigit() else 0
 
@@ -46,7 +46,7 @@ class JobSetState:
 
     @property
     def counted(self) -> int:
-        """Restarts that the user's budget paid for."""
+        """Restarts charged to the user's budget."""
         return int(self._status.get("restartsCountTowardsMax") or 0)
 
     @property
@@ -68,39 +68,42 @@ class JobSetState:
 
     @property
     def active(self) -> bool:
-        """Something of it runs, or may begin to run by itself."""
+        """True while part of it runs, or may begin to run without a driver."""
         if self.jobset is not None and not self.finished:
             return True
         return any(map(runs, self.pods)) or any(map(_makes_pods, self.jobs))
 
     @property
     def admitted_at(self) -> float | None:
-        """When Kueue last let it in; None while it waits. Without Kueue, a JobSet that is not suspended is in."""
+        """The time of the last admission by Kueue; None while it waits.
+
+        Without Kueue, a JobSet that is not suspended counts as admitted.
+        """
         if self.workload is None:
             suspended = bool((self.jobset or {}).get("spec", {}).get("suspend"))
             return None if suspended or self.jobset is None else 0.0
-        if true_condition(self.workload, "Evicted"):  # its last hosts are leaving; it counts as admitted until then
+        if true_condition(self.workload, "Evicted"):  # its last hosts are stopping; it stays Admitted until then
             return None
         admitted = true_condition(self.workload, "Admitted")
         return seconds(admitted["lastTransitionTime"]) if admitted else None
 
     @property
     def ended_at(self) -> float:
-        """When it finished, or was told to leave; 0: neither."""
+        """The time when it finished or its deletion was requested; 0: neither."""
         condition = self.condition("Completed") or self.condition("Failed")
         return (
             seconds(condition.get("lastTransitionTime")) if condition else seconds(self._meta.get("deletionTimestamp"))
         )
 
     def condition(self, kind: str) -> Doc | None:
-        """A condition of the JobSet that holds."""
+        """Return a condition of the JobSet that is true."""
         return true_condition(self.jobset or {}, kind)
 
     def pods_of_restart(self, number: int) -> list[Doc]:
         return [pod for pod in self.pods if label(pod, RESTART) == str(number)]
 
     def current_pods(self) -> list[Doc]:
-        """Those that run now or are to run: pods of earlier restarts and admissions are on their way out."""
+        """Return the pods of the current restart and admission, without earlier ones that are still terminating."""
         since = self.admitted_at
         if since is None:
             return []
@@ -146,13 +149,13 @@ def runs(pod: Doc) -> bool:
 
 
 def host_of(pod: Doc) -> str:
-    """The host's name: that of its pod without the part that makes it unique."""
+    """Return the host's name: that of its pod without the unique suffix."""
     return str(pod["metadata"]["name"].rpartition("-")[0])
 
 
 @lru_cache(maxsize=4096)
 def seconds(text: str | None) -> float:
-    """A time of Kubernetes, since the epoch. Pods of one job have the same few times, by the thousand."""
+    """Return a Kubernetes time in seconds since the epoch, cached because thousands of pods share a few times."""
     return datetime.fromisoformat(text).timestamp() if text else 0.0
 
 

@@ -1,5 +1,6 @@
-"""What hosts printed, as far as a `tpu` on this machine has read it: pods are gone soon after their attempt. It is a
-convenience and no record: nothing is decided by it, and without it logs are read from pods or from Cloud Logging.
+"""A local cache of host logs that a `tpu` on this machine has read, since pods are removed soon after their attempt.
+
+It is no record: no decision depends on it, and without it logs are read from pods or from Cloud Logging.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ _GAP = "(lines before this one were not kept on this machine)"
 
 
 class LogCache:
-    """The file of one host in one attempt. Several processes may write it: each takes the lock for a moment."""
+    """The file of one host in one attempt. Several processes may write it, each under a short lock."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
 
     def position(self) -> Position:
-        """Behind the last line that it holds."""
+        """Return the position behind its last line."""
         try:
             with self.file.open("rb") as log:
                 return _end(log)[0]
@@ -33,9 +34,9 @@ class LogCache:
             return Position()
 
     def append(self, lines: Sequence[str], before: Position) -> bool:
-        """Lines that were read from `before` on; those that another process wrote meanwhile are left out.
+        """Append lines read from `before` on, except those that another process wrote meanwhile.
 
-        False where nothing could be written: another process writes just now, or the disk is full.
+        Return False if nothing could be written: another process is writing, or the disk is full.
         """
         if not lines:
             return True
@@ -45,7 +46,7 @@ class LogCache:
                 if log is None:
                     return False
                 end, size = _end(log)
-                os.ftruncate(log.fileno(), size)  # what a killed writer left of a line
+                os.ftruncate(log.fileno(), size)  # drops the partial line of a killed writer
                 new = NewLines(end)
                 taken = [line for line in lines if new.takes(line)]
                 if taken and _is_gap(end, before):
@@ -56,7 +57,7 @@ class LogCache:
             return False
 
     def tail(self) -> list[str]:
-        """The last lines, with their times."""
+        """Return the last lines, with their times."""
         try:
             with self.file.open("rb") as log:
                 size = os.fstat(log.fileno()).st_size
@@ -64,11 +65,11 @@ class LogCache:
                 *complete, _ = log.read().split(b"\n")
         except OSError:
             return []
-        cut = int(size > _TAIL_BYTES)  # the first one lacks its beginning
+        cut = int(size > _TAIL_BYTES)  # the first one is incomplete
         return [line.decode(errors="replace") for line in complete[cut:]]
 
     def lines(self) -> Iterator[str]:
-        """With their times, whole lines only."""
+        """Yield the lines with their times, whole lines only."""
         with suppress(OSError), self.file.open("rb") as log:
             for line in log:
                 if line.endswith(b"\n"):
@@ -90,7 +91,7 @@ def _is_gap(end: Position, before: Position) -> bool:
 
 
 def _end(log: BinaryIO) -> tuple[Position, int]:
-    """Where the last whole line ends: in the log, and in the file."""
+    """Return where the last whole line ends: in the log, and in the file."""
     size = os.fstat(log.fileno()).st_size
     log.seek(max(0, size - _TAIL_BYTES))
     *complete, rest = log.read().split(b"\n")

@@ -1,7 +1,7 @@
-"""Lines of a pod's log as the cluster gives them, each with the time at which it was printed. Pure.
+"""Lines of a pod's log as the cluster returns them, each with the time at which it was printed. Pure.
 
-Whoever reads a log in pieces knows where to go on by the time of the last line: hosts forget the beginning of a long
-log, so how many lines were read says nothing.
+A reader that reads a log in pieces continues by the time of the last line: hosts drop the beginning of a long log, so
+the number of lines read does not help.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ from dataclasses import dataclass
 from datetime import datetime
 
 PROGRESS = "tpukit-progress "
-"""How a host's line begins that says how far it is (tpukit.host.progress)."""
+"""Prefix of a host's progress lines (tpukit.host.progress)."""
 _STAMP = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?Z ")
 
 Moment = tuple[str, str]
-"""A second and the digits behind it, so that two can be compared as text."""
+"""A second and its fraction digits, comparable as text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Behind the `count`th line of a moment. Several lines may have been printed in one."""
+    """The position behind the `count`th line of a moment, in which several lines may have been printed."""
 
     moment: Moment = ("", "")
     count: int = 0
 
     @property
     def since(self) -> str:
-        """For the API server, which knows whole seconds only; empty: from the beginning."""
+        """The start time for the API server, in whole seconds; empty: from the beginning."""
         return f"{self.moment[0]}Z" if self.moment[0] else ""
 
 
@@ -42,7 +42,7 @@ def text(line: str) -> str:
 
 
 def for_people(lines: Iterable[str]) -> Iterator[str]:
-    """Without their times, and without those that only say how far a host is."""
+    """Yield lines without their times, except progress lines."""
     for line in lines:
         plain = text(line)
         if not plain.startswith(PROGRESS):
@@ -50,7 +50,7 @@ def for_people(lines: Iterable[str]) -> Iterator[str]:
 
 
 def timed(lines: Iterable[str]) -> Iterator[tuple[str, float]]:
-    """The same, each with the time at which it was printed, in seconds since the epoch; 0: it has none."""
+    """Yield the same lines, each with its time in seconds since the epoch; 0: it has none."""
     for line in lines:
         if not (plain := text(line)).startswith(PROGRESS):
             at = moment(line)
@@ -62,7 +62,7 @@ def _seconds(at: Moment) -> float:
 
 
 class NewLines:
-    """Takes lines from some moment before `position` on, and lets those through that are behind it."""
+    """A filter for lines read from some moment before `position` on, which takes those behind it."""
 
     def __init__(self, position: Position) -> None:
         self.position = position
@@ -71,7 +71,7 @@ class NewLines:
 
     def takes(self, line: str) -> bool:
         at = moment(line)
-        if at is None or at < self._before.moment:  # without a time: the kubelet's own words about the log
+        if at is None or at < self._before.moment:  # no time: a message of the kubelet about the log
             return False
         if at == self._before.moment:
             self._same += 1

@@ -1,6 +1,6 @@
-"""What hosts printed, for people: from the pods while they are there, else from this machine, else from Cloud Logging.
+"""Host logs for the user: from the pods while they exist, else from this machine, else from Cloud Logging.
 
-Lines are handed on as they are read, each once and in order for each host; a connection that breaks is made anew.
+Lines are passed on as they are read, each once and in order for each host; a broken connection is reopened.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ AT_ONCE = 8
 TRIES = 5
 TAIL_LINES = 50
 Archive = Callable[[Handle, str], Iterator[Line]]
-"""Lines of an attempt, of one host or of all, from where logs are stored for long."""
+"""Lines of an attempt, of one host or of all, from long-term storage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class LogReader:
             yield from self._from_elsewhere(handle, host, names)
             return
         logs: dict[str, PodLog] = {}
-        for name in names:  # what this machine has goes first: hosts forget the beginning of a long log
+        for name in names:  # local lines first: hosts drop the beginning of a long log
             yield from _lines(name, LogCache(self.cache(handle, name)).lines())
         while True:
             self._open(handle, logs, pods)
@@ -67,13 +67,13 @@ class LogReader:
             pods = self._pods(handle, state, names)
 
     def tail(self, handle: Handle, host: str, size: int) -> list[str]:
-        """Return the last lines of a host: from its pod, or from this machine where the pod is gone."""
+        """Return the last lines of a host: from its pod, or from this machine if the pod is gone."""
         state = self.lister.fresh(handle.plan.team, handle.plan.id)
         pod = self._pods(handle, state, [host]).get(host)
         read: list[str] = []
         if pod is not None:
             target = Target.of(self.lister.cluster, pod)
-            with suppress(TpukitError):  # it has not started, or it is gone: what this machine has is shown
+            with suppress(TpukitError):  # not started yet, or gone: use the local lines
                 read += target.cluster.logs(
                     target.pod, target.namespace, container=target.container, timestamps=True, tail=TAIL_LINES
                 )
@@ -89,7 +89,7 @@ class LogReader:
                 logs[name] = PodLog(target, LogCache(self.cache(handle, name)).position())
 
     def _rest(self, logs: Mapping[str, PodLog]) -> Iterator[Line]:
-        """New lines of each, one piece at a time: a long log is never in memory as a whole."""
+        """Yield new lines of each log, one piece at a time, so that a long log is never in memory as a whole."""
         if len(logs) == 1 or not logs:
             for name, log in logs.items():
                 yield from _lines(name, self._pieces(log))
@@ -117,12 +117,12 @@ class LogReader:
                 if not left:
                     raise
                 self.clock.sleep(0.2 * 2 ** (TRIES - left))
-            except TpukitError:  # it has not started, or it is gone
+            except TpukitError:  # not started yet, or gone
                 break
         return [], False
 
     def _pods(self, handle: Handle, state: JobSetState, names: Sequence[str]) -> dict[str, Doc]:
-        """Of this attempt, those that have begun; by host, in the order of `names`."""
+        """Return the pods of this attempt that have begun, by host, in the order of `names`."""
         known = Position.of(handle.attempt.learned)
         where, began = _locate(handle, state)
         pods: Sequence[Doc] = ()
@@ -134,7 +134,7 @@ class LogReader:
                 for one in state.pods
                 if label(one, UID) == known.uid
                 and label(one, RESTART) == str(known.restarts)
-                # After an eviction pods of two attempts have the same count of restarts.
+                # After an eviction, pods of two attempts have the same restart count.
                 and (state.evictions == known.evictions or one["metadata"]["uid"] in _recorded(handle))
             ]
         by_host = {host_of(pod): pod for pod in pods if phase(pod) != "Pending"}
@@ -145,7 +145,7 @@ class LogReader:
         for name in cached:
             yield from _lines(name, LogCache(self.cache(handle, name)).lines())
         if any(name in cached for name in handle.plan.host_names) and len(cached) >= len(names) - 1:
-            return  # the uploader may have had nothing to say
+            return  # the uploader may have printed nothing
         empty = not cached
         try:
             for line in self.archive(handle, host):
@@ -169,7 +169,7 @@ def _locate(handle: Handle, state: JobSetState) -> tuple[Where, Position]:
 
 
 def _goes_on(handle: Handle, state: JobSetState) -> bool:
-    """Whether more lines of this attempt may come."""
+    """Return whether more lines of this attempt may come."""
     where, _ = _locate(handle, state)
     if where in (Where.NOT_MADE, Where.OLDER):
         return not handle.attempt.state.ended

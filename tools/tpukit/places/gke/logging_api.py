@@ -1,7 +1,7 @@
-"""Asks Cloud Logging's REST API: who asks, what it refuses, and when to ask again.
+"""A client for Cloud Logging's REST API: authentication, errors and retries.
 
-Whoever has application default credentials is known by them, else by gcloud. An emulator is named by the variables that
-lead Google's Terraform provider there.
+It uses application default credentials if there are any, else gcloud. The environment variables that point Google's
+Terraform provider to an emulator apply here too.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class LoggingApi:
         self._identity: dict[str, str] = {}
 
     def ask(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Passing trouble in the middle of a long log does not throw away what was read."""
+        """Send a request, and retry transient errors, so that one of them does not discard a long log."""
         for wait in _WAITS:
             try:
                 return self._ask(path, body)
@@ -90,7 +90,7 @@ def _explanation(error: urllib.error.HTTPError) -> str:
 
 
 def identity(endpoint: str) -> dict[str, str]:
-    """Headers that say who asks. Tokens of Google's go over an encrypted connection or not at all."""
+    """Return the authentication headers. Send Google's tokens over encrypted connections only."""
     own = os.environ.get(TOKEN, "")
     local = urllib.parse.urlsplit(endpoint).hostname in ("127.0.0.1", "localhost", "::1")
     encrypted = endpoint.startswith("https://")
@@ -102,7 +102,7 @@ def identity(endpoint: str) -> dict[str, str]:
 
 
 def _default_identity() -> dict[str, str]:
-    """Of the application default credentials; empty where there are none, or where Google's package is missing."""
+    """Return headers from application default credentials; empty without them, or without Google's package."""
     try:
         import google.auth
         import google.auth.exceptions

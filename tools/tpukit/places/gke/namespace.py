@@ -1,5 +1,6 @@
-"""A namespace as the cluster has it at one moment, for all jobs in it: one list for each kind, however many jobs there
-are. Pods come from a mirror, which costs the API server nothing while nothing changes.
+"""The state of a namespace at one moment for all of its jobs, with one list request per kind.
+
+Pods come from a mirror, which costs the API server nothing while nothing changes.
 """
 
 from __future__ import annotations
@@ -19,16 +20,16 @@ from tpukit.teams import usage
 from tpukit.teams.waiting import Queues
 
 SYNC_SECONDS = 20.0
-"""So long the first list of all pods may take."""
+"""Time limit for the first list of all pods."""
 IDLE_SECONDS = 600.0
-"""A mirror that nobody asked for so long ends."""
+"""Time without use after which a mirror is closed."""
 SURROUNDINGS_SECONDS = 10.0
-"""What is asked only to say why a job waits may be this old."""
+"""Maximum age of what is only needed to explain why a job waits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """One namespace."""
+    """The objects of one namespace."""
 
     jobsets: Mapping[str, Doc] = field(default_factory=dict)
     workloads: Mapping[str, Doc] = field(default_factory=dict)  # by the uid of their JobSet
@@ -36,7 +37,7 @@ class Listing:
     pods: Mapping[str, list[Doc]] = field(default_factory=dict)
 
     def state(self, name: str, sender: str) -> JobSetState:
-        """Of the JobSet with this name, if this store sent it. What belongs to somebody else's is left out."""
+        """Return the state of the JobSet with this name if this store sent it, without objects of another sender's."""
         state = self.any_state(name)
         if state.jobset is None or state.sender == sender:
             return state
@@ -56,17 +57,17 @@ class Listing:
 
 
 class Lister:
-    """Of one cluster."""
+    """A reader of the objects of one cluster."""
 
     def __init__(self, cluster: Cluster, clock: Clock) -> None:
         self.cluster = cluster
         self._clock = clock
-        self._mirrors: dict[str, tuple[Mirror, float]] = {}  # with the moment at which each was last of use
+        self._mirrors: dict[str, tuple[Mirror, float]] = {}  # with the time of their last use
         self._surroundings: dict[str, tuple[float, Surroundings]] = {}
         self._lock = threading.Lock()
 
     def list(self, namespace: str) -> Listing:
-        """JobSets come last: what is then missing of a JobSet belongs to a later moment, and the next list has it."""
+        """List all objects. JobSets come last: what is then missing of a JobSet is newer, and in the next list."""
         pods = self._pods(namespace)
         jobs = self.cluster.list("Job", namespace, labels=NAME, type=SLIM["Job"])
         workloads = self.cluster.list("Workload", namespace, type=SLIM["Workload"])
@@ -74,7 +75,7 @@ class Lister:
         return listing(jobsets, workloads, jobs, pods)
 
     def fresh(self, namespace: str, name: str) -> JobSetState:
-        """One JobSet as it is now, asked for by itself. Pods come last: none is missing that it made before."""
+        """Request the current state of one JobSet. Pods come last, so that none it created before are missing."""
         try:
             jobsets = [self.cluster.get("JobSet", name, namespace)]
         except NotFound:
@@ -101,7 +102,7 @@ class Lister:
         return known[1]
 
     def nodes_and_events(self, namespace: str) -> Surroundings:
-        """Return nodes, and events of the namespace, as they are now: what `surroundings` holds may be older."""
+        """Return current nodes and events of the namespace; those of `surroundings` may be older."""
         return Surroundings(None, allowed(self.cluster, "Node"), allowed(self.cluster, "Event", namespace) or [])
 
     def close(self) -> None:
@@ -142,7 +143,7 @@ def listing(jobsets: Iterable[Doc], workloads: Iterable[Doc], jobs: Iterable[Doc
 
 
 def allowed(cluster: Cluster, kind: str, namespace: str = "") -> Docs | None:
-    """All of a kind; None for those who may not see it, and where there is no such kind."""
+    """Return all objects of a kind; None if the account may not list them, or the kind does not exist."""
     try:
         return cluster.list(kind, namespace, type=SLIM.get(kind))
     except (Denied, NotFound):

@@ -1,4 +1,4 @@
-"""What became of attempts: their JobSets as the cluster has them now, with what their records hold of earlier."""
+"""Observe attempts: combine the current state of their JobSets with what their records hold."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ from tpukit.places.gke.unattended import Renewal
 from tpukit.places.verdict import Verdict
 
 IMAGE_SECONDS = 120.0
-"""So long a host may try to get an image that is not there, before the job gives its slices back."""
+"""Time that a host may try to get a missing image before the job releases its slices."""
 _GONE = "its JobSet was deleted by another user or tool, or ended more than a day ago while no driver ran"
 
 
 @dataclass(slots=True)
 class Observer:
-    """Of one cluster."""
+    """The observer of the attempts in one cluster."""
 
     evidence: Evidence
     clock: Clock
     sender: Callable[[], str]
     renewal: Renewal
-    without_image: dict[str, float] = field(default_factory=dict)  # since when, by attempt
+    without_image: dict[str, float] = field(default_factory=dict)  # start times, by attempt
 
     @property
     def judge(self) -> Judge:
@@ -51,7 +51,7 @@ class Observer:
         for team in dict.fromkeys(handle.plan.team for handle in handles):
             try:
                 listings[team] = self.evidence.lister.list(team)
-            except Transient:  # the API server itself: the other namespaces would wait for it as long
+            except Transient:  # the API server failed: the other namespaces would fail too
                 raise
             except TpukitError as error:
                 listings[team] = error
@@ -108,7 +108,7 @@ class Observer:
         return self._current(handle, state, began, known)
 
     def _to_be_made(self, handle: Handle, state: JobSetState, known: Records) -> Observation:
-        """No JobSet was made for the attempt. That has to wait until the hosts of the last one have left."""
+        """Observe an attempt without a JobSet, which can only be created when the last attempt's hosts are gone."""
         seen = self._seen(handle, State.PENDING, known, active=self.evidence.active(handle, state))
         if not stuck.of_last_attempt(state, None):
             return seen
@@ -116,7 +116,7 @@ class Observer:
         return replace(seen, detail=stuck.of_last_attempt(state, nodes))
 
     def _current(self, handle: Handle, state: JobSetState, began: Position, known: Records) -> Observation:
-        """The attempt that the JobSet is at."""
+        """Observe the attempt that the JobSet is at."""
         plan, pods = handle.plan, state.current_pods()
         learned: dict[str, Any] = began.learned()
         if state.finished:
@@ -161,7 +161,7 @@ class Observer:
             if judged.verdict is None:
                 return self._held_back(handle, began, judged)
             said = judged.verdict
-            if began.evictions and not records:  # no host of it began: JobSet took those that left for a failure
+            if began.evictions and not records:  # no host began: JobSet took leaving hosts for a failure
                 said = failure.evicted(state.workload, ())
         learned = {**began.learned(), **_hosts(records, handle), "ended": state.ended_at}
         active = replace(state, pods=pods).active
@@ -169,7 +169,7 @@ class Observer:
         return self._seen(handle, ended, records, verdict=said, active=active, ended=state.ended_at, learned=learned)
 
     def _overtaken(self, handle: Handle, state: JobSetState, began: Position, known: Records) -> Observation:
-        """The JobSet went on by itself: how did this attempt end?"""
+        """Observe how an attempt ended after which the JobSet went on by itself."""
         event, after, last = attempts.next_event(began, state)
         records = known
         if event is Event.EVICTED:
@@ -202,20 +202,20 @@ class Observer:
             ended=at,
             learned={**began.learned(), **_hosts(records, handle)},
         )
-        # JobSet may take the hosts that left for a failure, and end without one host of the next attempt: none follows.
+        # JobSet may take leaving hosts for a failure, and end before the next attempt has a host: then none follows.
         ended = event is Event.EVICTED and last and state.condition("Failed") is not None
         if ended and not replace(state, pods=self.evidence.fresh_pods(handle, state)).current_pods():
             return seen
         return replace(seen, next=after.learned())
 
     def _held_back(self, handle: Handle, began: Position, judged: Judged) -> Observation:
-        """The attempt has failed, and is not charged before it is known that no host was lost."""
+        """Observe a failed attempt that is not charged before a lost host is ruled out."""
         learned = {**began.learned(), **_hosts(judged.records, handle), DOUBTED: judged.since}
         seen = self._seen(handle, State.RUNNING, judged.records, learned=learned)
         return replace(seen, detail=f"a host failed; waiting to see whether {judged.waits_for} was lost")
 
     def _gone(self, handle: Handle, state: JobSetState, known: Records) -> Observation:
-        """Its JobSet was there, and is no more."""
+        """Observe an attempt whose JobSet was seen and no longer exists."""
         if self.evidence.active(handle, state):
             pods = [pod for pod in state.pods if label(pod, UID) in _uid(handle)]
             records = self.evidence.of(handle, known, pods)
@@ -242,7 +242,7 @@ class Observer:
         ended: float = 0.0,
         learned: Mapping[str, Any] | None = None,
     ) -> Observation:
-        """How long it ran is not said: the JobSet itself has the deadline, on the cluster's clock."""
+        """Build an observation, without the run time: the JobSet itself has the deadline, on the cluster's clock."""
         views = hosts.views(handle.plan, records, self.evidence.logs.progress(key_of(handle)), over=state.ended)
         starts = [one.began for one in records.values() if one.began]
         return Observation(
@@ -284,6 +284,6 @@ def _is_of(pod: Doc, began: Position) -> bool:
 
 
 def _hosts(records: Records, handle: Handle) -> dict[str, Any]:
-    """What the record is to hold of hosts, where that is something."""
+    """Return what the record is to hold of hosts, if anything."""
     telling = hosts.to_record(records)
     return {"hosts": telling} if telling or handle.attempt.learned.get("hosts") else {}

@@ -1,4 +1,4 @@
-"""Why an attempt that was sent does not run yet, in one sentence. Pure."""
+"""Explain in one sentence why a submitted attempt does not run yet. Pure."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from tpukit.teams.waiting import Queues
 from tpukit.teams.waiting import why as why_in_queue
 
 _BEING_MADE = ("TriggeredScaleUp", "NodePoolCreationStarted", "ProvisioningRequestCreated")
-"""Events that say that nodes are on their way."""
+"""Events about nodes that are being created."""
 _USUAL = ("follower pod node selector", "already exists")
-"""In refusals that pass by themselves: the first host of a slice has no node yet; a Job of the last attempt leaves."""
+"""Rejections that resolve themselves: a slice's first host has no node yet, or a Job of the last attempt is leaving."""
 _NEVER = "can never run"
-"""How teams.waiting says that a queue is too small."""
+"""The wording of teams.waiting for a queue that is too small."""
 _MOUNT_ADVICE = {
     "code = PermissionDenied desc = failed to get GCS bucket": "its team's account may not read the bucket: it needs "
     "roles/storage.objectUser there, or roles/storage.objectViewer where the job only reads",
@@ -30,14 +30,16 @@ _MOUNT_ADVICE = {
     "gcsfuse.csi.storage.gke.io not found": "the cluster has no Cloud Storage FUSE CSI driver: turn on that add-on",
     "Workload Identity Federation is not enabled": "buckets are mounted as the job's own account",
 }
-"""What to do, by what GKE's driver for buckets says:
-https://github.com/GoogleCloudPlatform/gcs-fuse-csi-driver/blob/main/docs/troubleshooting.md"""
+"""Advice by the message of GKE's driver for buckets.
+
+https://github.com/GoogleCloudPlatform/gcs-fuse-csi-driver/blob/main/docs/troubleshooting.md
+"""
 _CANNOT_BE_MADE = ("NodePoolCreationFailed", "NotTriggerScaleUp", "FailedScaleUp")
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What is looked at only when something waits. None: whoever asks may not see it."""
+    """Cluster state that is read only when something waits. None: this account may not list it."""
 
     queues: Queues | None = None
     nodes: Sequence[Doc] | None = None
@@ -47,7 +49,7 @@ class Surroundings:
 @dataclass(frozen=True, slots=True)
 class Waiting:
     detail: str
-    reason: Reason | None = None  # where it is one that the record names
+    reason: Reason | None = None  # if the record has one for it
     counts_as: Cause = Cause.WAITING
 
 
@@ -60,7 +62,7 @@ def why(plan: Plan, state: JobSetState, around: Surroundings) -> Waiting:
     if state.admitted_at is None:
         assert state.workload is not None
         said = why_in_queue(state.workload, around.queues) if around.queues else ""
-        # Whatever becomes free, the queue cannot hold it.
+        # The queue is too small, even when all of it is free.
         reason = Reason.NO_QUOTA if _NEVER in said else None
         return Waiting(said or "it waits for its turn in the queue of its team", reason)
     pods = state.current_pods()
@@ -126,7 +128,7 @@ def _container_waits(pods: Sequence[Doc]) -> str:
 
 
 def _mount_waits(pods: Sequence[Doc], events: Sequence[Doc]) -> str:
-    """A host whose volumes are not there yet says nothing itself: its kubelet does."""
+    """Return why volumes cannot be mounted, which only the kubelet's events report."""
     for pod in pods:
         states = [
             one.get("state", {}).get("waiting") or {} for one in pod.get("status", {}).get("containerStatuses", [])

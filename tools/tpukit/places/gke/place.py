@@ -1,8 +1,8 @@
-"""The gke place: sends JobSets, says what became of them, and what their hosts printed.
+"""The gke place: submits JobSets, observes them, and reads the logs of their hosts.
 
-A job has one JobSet, which lives through many attempts: JobSet restarts it after a failure, Kueue takes it out and
-brings it back. Both count, and the counts say which attempt it is at (attempts.py). What only a living pod can tell
-goes into the attempt's record, so another driver on another machine goes on from there.
+A job has one JobSet, which lives through many attempts: JobSet restarts it after a failure, Kueue evicts and readmits
+it. Both are counted, and the counters identify the attempt (attempts.py). What only a living pod shows is stored in the
+attempt's record, so that another driver on another machine can continue.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from tpukit.teams.waiting import Queues, never
 
 @dataclass(frozen=True, slots=True)
 class _Connected:
-    """All that works with one cluster."""
+    """Everything connected to one cluster."""
 
     lister: Lister
     pod_logs: PodLogs
@@ -83,7 +83,7 @@ class GkePlace:
         connect: Callable[[Cluster, Clock], Lister] = Lister,
         workdirs: Workdirs | None = None,
     ) -> None:
-        """`sender`: the mark of this store on what it sends. `log_workers`: threads that read logs of one cluster."""
+        """Initialize. `sender`: this store's mark on what it sends. `log_workers`: log-reading threads per cluster."""
         self._root, self._clock, self._sender = root, clock, sender
         self._log_workers, self._connect = log_workers, connect
         self.clusters = clusters or Clusters(clock)
@@ -91,11 +91,11 @@ class GkePlace:
         self._connected: dict[int, _Connected] = {}
         self._sweepers: dict[int, Sweeper] = {}  # by cluster
         self._lock = threading.Lock()
-        self._queues: dict[tuple[int, str], Queues] = {}  # of a team, as they were when a job was first sent to them
-        self._there: set[tuple[int, str, str, str]] = set()  # queues and priorities that were seen
+        self._queues: dict[tuple[int, str], Queues] = {}  # by team, as they were when a job was first sent
+        self._there: set[tuple[int, str, str, str]] = set()  # queues and priorities known to exist
 
     def close(self) -> None:
-        """End all threads; nothing that hangs is waited for."""
+        """Stop all threads, without waiting for hanging ones."""
         with self._lock:
             connected, self._connected = self._connected, {}
         for one in connected.values():
@@ -107,13 +107,13 @@ class GkePlace:
         return plan
 
     def taken(self, plan: Plan) -> frozenset[str]:
-        """Names in use in the team's namespace, whoever uses them."""
+        """Return the names in use in the team's namespace, including those of other users."""
         return frozenset(
             one["metadata"]["name"] for one in self._cluster(plan).list("JobSet", plan.team, type=SLIM["JobSet"])
         )
 
     def check(self, plan: Plan) -> Sequence[Problem]:
-        """Asks the cluster whether it would take the job as it is."""
+        """Return what the cluster would reject, by a dry run."""
         cluster = self._cluster(plan)
         problems = list(_several_alone(plan))
         try:
@@ -190,8 +190,8 @@ class GkePlace:
     def sweep(
         self, known: Callable[[], Known], complain: Callable[[str], None] = lambda text: None, claim: Claim = unclaimed
     ) -> Sequence[str]:
-        """Sweep the cluster that jobs are sent to now, and those that jobs of this store were sent to."""
-        if not (self._root / "sent").exists():  # a machine that never sent anything has nothing there
+        """Sweep the current cluster, and those that jobs of this store were sent to."""
+        if not (self._root / "sent").exists():  # a machine that never sent anything has nothing to sweep
             return []
         removed: list[str] = []
         for name in self._swept(known()):
@@ -208,7 +208,7 @@ class GkePlace:
     def _swept(self, known: Known) -> list[ClusterName]:
         plans = [*(handle.plan for handle in known.handles), *known.ended]
         names = [plan.cluster for plan in plans if plan.cluster]
-        with suppress(TpukitError):  # no cluster any more
+        with suppress(TpukitError):  # no current cluster
             names.insert(0, self.clusters.current())
         return list({name.uid or name.server: name for name in reversed(names)}.values())
 
@@ -283,12 +283,14 @@ class GkePlace:
         return known
 
     def _cache(self, handle: Handle, host: str) -> Path:
-        """Where lines of a host are kept on this machine."""
+        """Return where a host's lines are stored on this machine."""
         return self._root / "runs" / handle.plan.id / f"attempt-{handle.attempt.number}" / host / "log"
 
     def _never(self, cluster: Cluster, plan: Plan) -> str:
-        """Why the team's queue can never give the job its slices; empty where it may, or where this person may not see
-        it. What the queues have is read once: many jobs may be sent at once."""
+        """Return why the team's queue can never admit the job; empty if it may or is unreadable.
+
+        The queue's quota is read once, because many jobs may be sent at once.
+        """
         key = id(cluster), plan.team
         if key not in self._queues:
             cluster_queues, flavors, local = together(
@@ -299,7 +301,7 @@ class GkePlace:
         return never(_workload(plan), self._queues[key])
 
     def _exists(self, cluster: Cluster, kind: str, name: str, namespace: str = "") -> bool:
-        """One that was there is not asked for again: many jobs may be sent at once."""
+        """Return whether the object exists. Positive results are cached, because many jobs may be sent at once."""
         key = id(cluster), kind, namespace, name
         if key in self._there:
             return True
@@ -307,7 +309,7 @@ class GkePlace:
             cluster.get(kind, name, namespace)
         except NotFound:
             return False
-        except Denied:  # who may not see it finds out when the job is sent
+        except Denied:  # without read access, the send itself reports it
             return True
         self._there.add(key)
         return True
@@ -317,11 +319,11 @@ class GkePlace:
             self._root.mkdir(parents=True, exist_ok=True, mode=0o700)
             (self._root / "sent").touch()
         except OSError:
-            return  # then this machine sweeps nothing
+            return  # this machine then sweeps nothing
 
 
 def _several_alone(plan: Plan) -> Iterator[Problem]:
-    """Several slices work together on GKE only where each has several hosts.
+    """Yield a problem for several slices of one host each, which GKE does not join.
 
     https://cloud.google.com/kubernetes-engine/docs/how-to/tpu-multislice#availability
     """
@@ -332,7 +334,7 @@ def _several_alone(plan: Plan) -> Iterator[Problem]:
 
 
 def _workload(plan: Plan) -> dict[str, Any]:
-    """What Kueue will make of the job's JobSet, as far as its quota goes."""
+    """Return the Workload that Kueue will create for the job's JobSet, as far as quota matters."""
     jobset = next(one for one in documents(plan) if one["kind"] == "JobSet")
     pods = [
         {

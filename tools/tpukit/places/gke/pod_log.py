@@ -1,4 +1,4 @@
-"""The log of one pod, read in pieces: every read goes on where the last one ended, whatever happened between."""
+"""The log of one pod, read in pieces. Every read continues where the last one ended, even after errors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tpukit.places.gke.jobsets import Doc, host_of
 from tpukit.places.gke.log_lines import NewLines, Position
 
 ANSWER_SECONDS = 10.0
-"""A node that is lost does not answer for its pods."""
+"""Time limit, because a lost node does not answer for its pods."""
 PIECE_BYTES = 512 << 10
 _MOST_BYTES = 64 << 20
 
@@ -29,7 +29,7 @@ class Target:
     container: str
     host: str
     cache: Path | None = None
-    pattern: str = ""  # by which its lines say how far it is, where the job has one
+    pattern: str = ""  # of its progress lines, if the job has one
 
     @staticmethod
     def of(cluster: Cluster, pod: Doc, cache: Path | None = None) -> Target:
@@ -41,7 +41,7 @@ class Target:
 
 
 class PodLog:
-    """Used by one thread at a time."""
+    """A log for use by one thread at a time."""
 
     def __init__(self, target: Target, position: Position | None = None) -> None:
         self.target = target
@@ -49,8 +49,11 @@ class PodLog:
         self._bytes = PIECE_BYTES
 
     def read(self, seconds: float = ANSWER_SECONDS) -> tuple[list[str], bool]:
-        """New lines with their times, and whether there may be more already. A cut connection loses nothing: what came
-        is taken, and the rest comes next time. `seconds`: how long the host may be silent."""
+        """Return new lines with their times, and whether there may be more already.
+
+        A lost connection loses nothing: received lines are used, and the next read gets the rest. `seconds`: the
+        maximum silence of the host.
+        """
         target = self.target
         new = NewLines(self.position)
         lines: list[str] = []
@@ -66,7 +69,7 @@ class PodLog:
                 seconds=seconds,
             ):
                 received += len(line.encode()) + 1
-                if received > self._bytes:  # the last one of a full piece may lack its end
+                if received > self._bytes:  # the last line of a full piece may be incomplete
                     cut = True
                     break
                 if new.takes(line):
@@ -79,13 +82,13 @@ class PodLog:
         cut = cut or received >= self._bytes
         if lines:
             self._bytes = PIECE_BYTES
-        elif cut:  # one second, or one line, that is longer than a piece
+        elif cut:  # one second, or one line, is longer than a piece
             cut = self._bytes < _MOST_BYTES
             self._bytes = min(self._bytes * 4, _MOST_BYTES)
         return lines, cut
 
     def rest(self) -> Iterator[str]:
-        """All that is there and was not read yet."""
+        """Yield all lines that were not read yet."""
         more = True
         while more:
             lines, more = self.read()

@@ -1,7 +1,7 @@
 """Progress of the hosts of one cluster, read from their logs by polling.
 
-Each read is evidence with a time: what the host last said, and when it could last be read. A read that fails, a log
-that was rotated or a connection that was lost is made up for by the next read, and nobody is taken for hung by it.
+Each read is evidence with a time: what the host last reported, and when it was last readable. The next read makes up
+for a failed read, a rotated log or a lost connection, so that none of these looks like a hang.
 """
 
 from __future__ import annotations
@@ -29,43 +29,43 @@ TAIL_LINES, LINE_CHARACTERS = 400, 2000
 SETTLE_SECONDS = 5.0
 FIRST_SECONDS = 1.5
 FORGET_SECONDS = 300.0
-"""A job that cannot be driven for a moment is not asked about; its logs are read on."""
+"""Time to remember a job that no observation names, because it cannot be driven for a moment."""
 
 
 @dataclass(slots=True)
 class _Host:
-    """What was read of one host."""
+    """The state of reading one host."""
 
     log: PodLog
     due: float
     reader: Reader
     failures: int = 0
     progress: Progress = field(default_factory=Progress)
-    reports: bool = False  # it says itself how far it is: its other lines are not read for that
-    lines: Mention = field(default_factory=Mention)  # what those said until then
+    reports: bool = False  # it reports its progress itself, so its other lines are not parsed
+    lines: Mention = field(default_factory=Mention)  # progress parsed from lines until then
     pace: Pace = field(default_factory=Pace)
-    heard: float = 0.0  # awake seconds at the last read that went well; 0: none did
-    changed: float = 0.0  # the same at the last one that brought something new
+    heard: float = 0.0  # awake seconds at the last successful read; 0: none so far
+    changed: float = 0.0  # the same at the last one that had news
     tail: deque[str] = field(default_factory=lambda: deque(maxlen=TAIL_LINES))
     busy: threading.Lock = field(default_factory=threading.Lock)
 
 
 class PodLogs:
-    """Safe from any thread. `workers` = 0: nothing is read but by `poll`, in the calling thread."""
+    """A thread-safe reader of pod logs. With `workers` = 0, only `poll` reads, in the calling thread."""
 
     def __init__(self, clock: Clock, workers: int = 4) -> None:
         self._clock, self._workers = clock, workers
         self._hosts: dict[tuple[str, str], _Host] = {}  # by attempt and host
-        self._named: dict[str, float] = {}  # when each attempt was last asked for
+        self._named: dict[str, float] = {}  # when each attempt was last named
         self._lock = threading.Condition()
         self._threads: list[threading.Thread] = []
         self._slot = 0.0
         self._closed = False
 
     def follow(self, attempts: Mapping[str, Sequence[Target]]) -> None:
-        """From now on these, by attempt. An attempt that is not named for a while is forgotten.
+        """Follow these targets from now on, by attempt. An attempt that is not named for a while is forgotten.
 
-        Hosts of a named attempt that are not among its targets are read no more, and what they said stays known.
+        Hosts of a named attempt that are not among its targets are no longer read, and their progress is kept.
         """
         now = self._clock.monotonic()
         with self._lock:
@@ -88,24 +88,24 @@ class PodLogs:
             self._wait_for_first([self._hosts[key] for key in wanted if key in self._hosts])
 
     def progress(self, attempt: str) -> dict[str, tuple[Progress, float]]:
-        """By host, with the moment, on the monotonic clock, at which it could last be read."""
+        """Return progress by host, with the monotonic time at which it was last readable."""
         with self._lock:
             return {name: (one.progress, one.heard) for (of, name), one in self._hosts.items() if of == attempt}
 
     def idle(self, attempt: str) -> float:
-        """Seconds between the last report that brought something new and the last read, of the host that moved last."""
+        """Return the seconds between the last news and the last read, of the host that moved last."""
         with self._lock:
             read = [one for (of, _), one in self._hosts.items() if of == attempt]
             hosts = [one for one in read if one.progress.step is not None or one.progress.early]
             return min((one.heard - one.changed for one in hosts), default=0.0)
 
     def tails(self, attempt: str) -> dict[str, list[str]]:
-        """The last lines of each host."""
+        """Return the last lines of each host."""
         with self._lock:
             return {name: list(one.tail) for (of, name), one in self._hosts.items() if of == attempt and one.tail}
 
     def settle(self, attempt: str, targets: Iterable[Target]) -> None:
-        """Read the last lines of pods that have ended, now. What cannot be read soon is left."""
+        """Read the last lines of ended pods now, and skip what cannot be read soon."""
         until = self._clock.monotonic() + SETTLE_SECONDS
         for target in targets:
             if self._clock.monotonic() >= until:
@@ -122,7 +122,7 @@ class PodLogs:
                     host.busy.release()
 
     def poll(self) -> None:
-        """Read those whose turn it is."""
+        """Read all hosts that are due."""
         while (host := self._take()) is not None:
             self._turn(host)
 
@@ -133,18 +133,18 @@ class PodLogs:
             self._lock.notify_all()
 
     def _new(self, target: Target, due: float) -> _Host:
-        """With what this machine has read of it before: it goes on from there."""
+        """Return a host that continues after what this machine has read of it before."""
         if target.cache is None:
             return _Host(PodLog(target), due, Reader(target.pattern), pace=Pace(whole=True))
         cache = LogCache(target.cache)
         position = cache.position()
-        pace = Pace(whole=position == Position())  # of what was read before, the cache gives only the last lines
+        pace = Pace(whole=position == Position())  # the cache only returns the last lines read before
         host = _Host(PodLog(target, position), due, Reader(target.pattern), pace=pace)
         self._note(host, cache.tail())
         return host
 
     def _wait_for_first(self, hosts: Sequence[_Host]) -> None:
-        """Whoever asks once, such as `tpu job show`, wants to know how far hosts are."""
+        """Wait for first results, for one-time readers such as `tpu job show`."""
         with self._lock:
             self._lock.wait_for(lambda: all(one.heard or one.failures for one in hosts), FIRST_SECONDS)
 
@@ -165,7 +165,7 @@ class PodLogs:
                 self._turn(host)
 
     def _take(self) -> _Host | None:
-        """One whose turn it is, with its lock held; it is nobody else's turn within a part of a second."""
+        """Return a host that is due, with its lock held, and block other requests for a fraction of a second."""
         now = self._clock.monotonic()
         with self._lock:
             if self._closed or (self._workers and now < self._slot):
@@ -187,7 +187,7 @@ class PodLogs:
                 self._lock.notify_all()
 
     def _read(self, host: _Host, seconds: float = ANSWER_SECONDS) -> bool:
-        """Whether there may be more at once."""
+        """Read new lines, and return whether there may be more at once."""
         before = host.log.position
         try:
             lines, more = host.log.read(seconds)

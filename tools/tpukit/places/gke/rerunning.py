@@ -1,7 +1,7 @@
-"""An adopted JobSet that has ended is sent once more, as it was sent.
+"""Send an adopted JobSet that has ended once more, as it was.
 
-A name can be used by one JobSet at a time, so the old one has to be gone before the new one is made. What is to be made
-is put into a ConfigMap first: whoever is cut off between the two loses nothing, and the next call goes on from there.
+Only one JobSet can have a name, so the old one must be gone before the new one is created. The new one is first stored
+in a ConfigMap: if the process stops between the two, nothing is lost and the next call continues.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tpukit.places.base import Unmanaged
 from tpukit.places.gke.jobsets import JobSetState
 
 RERUN = "tpukit.dev/rerun"
-"""Label of the ConfigMap that holds a JobSet which is to be made."""
+"""Label of the ConfigMap that holds a JobSet to be created."""
 WAIT_SECONDS = 120.0
 _PAUSE = 0.5
 _COPIED = ("name", "namespace", "labels", "annotations")
@@ -43,7 +43,7 @@ class Rerun:
             self.cluster.create(pending["jobset"])
         except LeaseLost:
             raise
-        except Conflict:  # it is there: from a call that was cut off
+        except Conflict:  # it exists, from an interrupted call
             if self._uid(team, name) in ("", old):
                 raise
         self._close(team, name, old)
@@ -63,7 +63,7 @@ class Rerun:
         except LeaseLost:
             raise
         except Conflict:
-            return  # another one has its name: it is gone
+            return  # another one has its name, so it is gone
 
     def _record(self, team: str, name: str, job: Unmanaged) -> Mapping[str, Any]:
         old = self.cluster.get("JobSet", name, team)
@@ -116,6 +116,6 @@ def config_map(name: str) -> str:
 def pending_of(document: Mapping[str, Any]) -> dict[str, Any] | None:
     try:
         pending: dict[str, Any] = json.loads(document["data"]["pending"])
-    except (LookupError, TypeError, ValueError):  # somebody changed it
+    except (LookupError, TypeError, ValueError):  # changed by another user
         return None
     return pending if isinstance(pending, dict) and {"replaces", "jobset"} <= set(pending) else None

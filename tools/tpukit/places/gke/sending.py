@@ -1,4 +1,4 @@
-"""Making and removing the JobSet of an attempt. Each call may be cut off anywhere and made again, by anybody."""
+"""Create and delete the JobSet of an attempt. Each call may stop anywhere, and any process can repeat it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ class Sending:
     def submit(self, handle: Handle) -> dict[str, Any]:
         """Create the JobSet of an attempt, and return the position at which the attempt begins.
 
-        The record keeps it: without it, a JobSet that is deleted before it is observed looks as if it was never made.
+        The record stores it: without it, a JobSet that is deleted before it is observed looks as if it was never
+        created.
         """
         plan, attempt = handle.plan, handle.attempt
         state = self._fresh(plan)
@@ -57,14 +58,14 @@ class Sending:
         uids = {state.uid}
         if state.jobset is not None:
             if state.sender != self.sender():
-                return  # ours is gone, and its name is somebody else's
+                return  # ours is gone, and its name is in use by another sender
             if state.made_for > handle.attempt.number:
                 raise Conflict(f"JobSet {plan.id} was made for attempt {state.made_for}, which is not ours to stop")
             if not state.finished and not state.leaving:
                 self.lister.cluster.delete("JobSet", plan.id, plan.team, foreground=True, uid=state.uid)
         elif known := Position.of(handle.attempt.learned):
             uids = {known.uid}
-        if grace < plan.spec.max.grace:  # what hangs is not given the time to save
+        if grace < plan.spec.max.grace:  # a hanging job gets no time to save
             self._hurry(plan, state, uids, max(1, int(grace)))
 
     def check_code(self, plan: Plan) -> None:
@@ -72,7 +73,7 @@ class Sending:
             stage.require(self.shelf, plan.snapshot.digest)
 
     def share_code(self, plan: Plan) -> str:
-        """Bring the code to the team's namespace; return why this machine may not."""
+        """Upload the code to the team's namespace; return why this machine may not."""
         try:
             if plan.snapshot:
                 self._send_code(plan.team, plan.snapshot.digest)
@@ -83,14 +84,14 @@ class Sending:
         return ""
 
     def _parts(self, team: str, digest: str) -> int | None:
-        """Of the code in the team's namespace; None: it is not there, or not all of it."""
+        """Return the number of parts in the team's namespace; None if they are missing or incomplete."""
         return code.complete(self._code_maps(team, digest), digest)
 
     def _code_maps(self, team: str, digest: str) -> Docs:
         return self.lister.cluster.list_metadata("ConfigMap", team, labels=code.selector(digest))
 
     def _is_there(self, handle: Handle, state: JobSetState) -> bool:
-        """Whether the JobSet that has the name is this attempt's."""
+        """Return whether the JobSet with this name is this attempt's."""
         plan, number = handle.plan, handle.attempt.number
         if state.sender != self.sender():
             raise Conflict(
@@ -104,7 +105,7 @@ class Sending:
         return ours and not state.leaving
 
     def _create(self, handle: Handle, document: dict[str, Any]) -> str:
-        """Create and do not apply it: where another driver was faster, its JobSet has the name. Return its uid."""
+        """Create the JobSet and return its uid. Do not apply it, because another driver may have created it first."""
         try:
             return str(self.lister.cluster.create(document)["metadata"]["uid"])
         except LeaseLost:
@@ -131,7 +132,7 @@ class Sending:
                 continue  # another pod has its name by now
 
     def _send_code(self, team: str, digest: str) -> int:
-        """Bring code to the team's namespace, unless it is there, from whatever machine; the number of its parts."""
+        """Upload code to the team's namespace, unless some machine already did, and return the number of its parts."""
         cluster = self.lister.cluster
         there = self._code_maps(team, digest)
         if not code.complete(there, digest):
@@ -143,17 +144,19 @@ class Sending:
                 except LeaseLost:
                     raise
                 except Conflict:
-                    continue  # it is there: from an upload that was cut off, or from another machine just now
+                    continue  # it exists: from an interrupted upload, or from another machine
         parts = self._parts(team, digest)
         if parts is None:
             raise Transient(f"the code {digest[:12]} is not yet complete in {team}")
-        with suppress(NotFound):  # removed in this moment: the hosts wait for it, and it is sent again
+        with suppress(NotFound):  # removed meanwhile: the hosts wait for it, and it is sent again
             cluster.patch("ConfigMap", code.names(digest, 1)[0], code.mark_used(self.clock.now()), team)
         return parts
 
     def _make_room(self, team: str, digest: str, there: Docs, made: Docs) -> None:
-        """Remove parts of an upload by another compressor that was cut off. One that goes on is waited for: two that
-        remove each other's parts never end."""
+        """Remove parts of an interrupted upload by another compressor.
+
+        Wait for an upload that is still running, because two that remove each other's parts would never end.
+        """
         in_the_way = {name: uid for name, uid in code.in_the_way(there, made).items() if uid}
         if in_the_way and code.is_coming(there, self.clock.now()):
             raise NotYet(f"another machine is uploading the code {digest[:12]} to {team}")
@@ -161,7 +164,7 @@ class Sending:
             self.lister.cluster.delete("ConfigMap", name, team, uid=uid)
 
     def _shelved(self, digest: str) -> Path:
-        """With a shared store another machine may have the code, and bring it."""
+        """Return the snapshot. With a shared store, another machine may have the code and upload it."""
         try:
             return stage.require(self.shelf, digest)
         except Invalid as error:
@@ -173,5 +176,5 @@ class Sending:
 
 
 def _beginning(handle: Handle, uid: str) -> dict[str, Any]:
-    """Return what the record learns of a JobSet that was made for this attempt; nothing where it knows already."""
+    """Return what the record learns of a JobSet created for this attempt; nothing if it already has a position."""
     return {} if Position.of(handle.attempt.learned) or not uid else Position(uid).learned()

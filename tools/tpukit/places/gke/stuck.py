@@ -1,7 +1,7 @@
-"""Hosts that cannot end because their nodes are silent, in one sentence. Pure.
+"""Explain in one sentence which hosts cannot end because their nodes do not respond. Pure.
 
 Kubernetes cannot end a pod on a node that is NotReady. The Job of a slice fails only when the last of its pods has
-ended, and JobSet makes the next ones only when the last ones are gone. So a lost host holds an attempt up until its
+ended, and JobSet creates the next ones only when the last ones are gone. So a lost host holds up an attempt until its
 node is back, replaced or deleted.
 """
 
@@ -17,18 +17,18 @@ _REPAIR = (
     "the next attempt starts when the node is back, replaced or deleted: GKE repairs a node that stays NotReady for "
     "about 10 minutes"
 )
-"""https://cloud.google.com/kubernetes-engine/docs/how-to/node-auto-repair has the ten minutes."""
+"""Message with GKE's ten minutes: https://cloud.google.com/kubernetes-engine/docs/how-to/node-auto-repair."""
 
 
 def in_doubt(state: JobSetState) -> bool:
-    """Return True when a host of the current attempt is leaving or not ready, so that its node may be silent."""
+    """Return whether a host of the current attempt is leaving or not ready, so that its node may not respond."""
     return any(runs(pod) and (_leaves(pod) or _is_unready(pod)) for pod in state.current_pods())
 
 
 def holding_up(state: JobSetState, nodes: Sequence[Doc] | None) -> str:
     """Return what keeps the current attempt from ending, or will end it; empty: nothing.
 
-    `nodes` is None where this account may not list them.
+    `nodes` is None if this account may not list them.
     """
     pods = sorted(state.current_pods(), key=host_of)
     failed = next((f"{host_of(pod)} failed; " for pod in pods if phase(pod) == "Failed"), "")
@@ -70,7 +70,7 @@ def _leaves(pod: Doc) -> bool:
 
 
 def _is_unready(pod: Doc) -> bool:
-    """The node controller says so of pods on a node that it no longer hears of."""
+    """Return whether the node controller marked the pod as not ready, as it does on nodes that stopped reporting."""
     ready = condition(pod, "Ready")
     return phase(pod) == "Running" and ready is not None and ready["status"] == "False"
 

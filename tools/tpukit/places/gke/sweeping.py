@@ -1,7 +1,7 @@
-"""JobSets that carry this store's mark and belong to no active job: what a driver that died at the wrong moment left.
+"""Sweep JobSets that carry this store's mark and belong to no active job, as a crashed driver leaves them.
 
-A store that was lost, or a second one, has another mark. Nothing is removed that was not seen twice, over a time in
-which the driver that sent it has long recorded it. What cannot be looked at is reported, and the sweep goes on.
+A store that was lost, or a second one, has another mark. Only JobSets seen twice are removed, over a time in which the
+driver that sent them has long recorded them. What cannot be listed is reported, and the sweep continues.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tpukit.places.gke.jobsets import JobSetState, seconds
 MINIMUM_AGE = 600.0
 BETWEEN_SECONDS = 60.0
 CODE_AGE = 30 * 86400.0
-"""Code that nobody used for so long, and no JobSet and no active job has, goes."""
+"""Minimum time without use after which code that no JobSet or active job needs is removed."""
 CODE_SECONDS = 86400.0
 OURS = "app.kubernetes.io/managed-by=tpukit"
 
@@ -39,7 +39,7 @@ class Sweeper:
         complain: Callable[[str], None] = lambda text: None,
         claim: Claim = unclaimed,
     ) -> list[str]:
-        """Return what was removed. `known` is asked after the cluster: what is sent between the two is too young."""
+        """Return what was removed. `known` is called after listing: JobSets sent between the two are too young."""
         lists = _Lists(cluster, known, complain)
         jobsets = lists.everywhere(lambda team: cluster.list("JobSet", team, labels=OURS, type=SLIM["JobSet"]))
         jobs = known()
@@ -63,7 +63,7 @@ class Sweeper:
                         removed.append(f"{namespace}/{name}")
         self._seen = without_job
         if jobs.unreadable:
-            return removed  # a record that cannot be read may need any code
+            return removed  # an unreadable record may need any code
         if self._code_swept is None or now - self._code_swept >= CODE_SECONDS:
             self._code_swept = now
             removed += self._sweep_code(lists, jobsets, handles)
@@ -85,15 +85,15 @@ class Sweeper:
 
 @dataclass(slots=True)
 class _Lists:
-    """What one sweep could see of a cluster."""
+    """The objects of a cluster that one sweep could list."""
 
     cluster: Cluster
     known: Callable[[], Known]
     complain: Callable[[str], None]
-    unread: set[str] = field(default_factory=set)  # namespaces that could not be listed: nothing there is judged
+    unread: set[str] = field(default_factory=set)  # namespaces that could not be listed: nothing there is removed
 
     def everywhere(self, listed: Callable[[str], Docs]) -> Docs:
-        """List all namespaces; or, without the right to, those that jobs of this store are or were in."""
+        """List all namespaces or, without the permission, those that jobs of this store are or were in."""
         try:
             return listed("")
         except Unauthenticated:
@@ -113,7 +113,7 @@ class _Lists:
         return found
 
     def removed(self, kind: str, document: Doc) -> bool:
-        """Delete the very object as it was seen; return whether that was taken."""
+        """Delete exactly the object that was listed; return whether the request was accepted."""
         meta = document["metadata"]
         name, namespace, uid = str(meta["name"]), str(meta["namespace"]), str(meta["uid"])
         # A ConfigMap changes when a job begins to use it. A JobSet changes all the time, and its owner does not.
@@ -123,7 +123,7 @@ class _Lists:
         except Conflict:
             return False  # another one has its name, or it is in use
         except TpukitError as error:
-            if not isinstance(error, Denied):  # a driver with the right removes it
+            if not isinstance(error, Denied):  # a driver with the permission removes it
                 self.complain(f"{kind} {namespace}/{name} was not removed: {error}")
             return False
         return True

@@ -1,15 +1,16 @@
-"""The limit for hardware without a driver: a deadline on the Jobs of a JobSet, which a driver moves on.
+"""The limit for hardware without a driver: a deadline on the Jobs of a JobSet, which a driver extends.
 
 A JobSet takes no other deadline while it runs: its `replicatedJobs` are immutable
 (https://github.com/kubernetes-sigs/jobset/blob/main/pkg/webhooks/jobset_webhook.go), and so is Kueue's label
 `kueue.x-k8s.io/max-exec-time-seconds` outside of a suspension
 (https://github.com/kubernetes-sigs/kueue/blob/main/pkg/controller/jobframework/validation.go). A Job does:
-`activeDeadlineSeconds` is not among the fields that its validation keeps as they were
+`activeDeadlineSeconds` is not among the fields that its validation keeps immutable
 (https://github.com/kubernetes/kubernetes/blob/master/pkg/apis/batch/validation/validation.go, ValidateJobSpecUpdate),
-and its controller looks again when the deadline was changed (updateJob in pkg/controller/job/job_controller.go). The
-deadline counts from the Job's start, so the time in a queue is free. A Job that a restart makes has the first deadline.
+and its controller checks again when the deadline changed (updateJob in pkg/controller/job/job_controller.go). The
+deadline counts from the Job's start, so time in a queue does not count. A Job that a restart creates has the first
+deadline.
 
-Only what a driver sends has this deadline. A manifest that a person applies has no driver.
+Only what a driver sends has this deadline. A manifest that a user applies has no driver.
 """
 
 from __future__ import annotations
@@ -28,15 +29,15 @@ from tpukit.places.base import Handle
 from tpukit.places.gke.jobsets import REPLICATED_JOB, UID, Doc, JobSetState, label, seconds, true_condition
 
 SHARE = 8
-"""A deadline is moved on when it can be moved by this part of the limit."""
+"""Divisor of the limit: a deadline is extended once that gains at least this part of the limit."""
 DENIED_SECONDS = 600.0
-"""Between two attempts of a driver that may not: a person may grant it the right."""
+"""Time between two tries of a driver without the permission, which may be granted meanwhile."""
 _MOST = 10_000
 _REVIEW = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 
 def limit(document: dict[str, Any], unattended: int) -> None:
-    """Give the slices of a JobSet that is to be created their first deadline."""
+    """Set the first deadline on the slices of a JobSet that is to be created."""
     for replicated in document["spec"]["replicatedJobs"]:
         if replicated["name"] == SLICE_JOB:
             spec = replicated["template"]["spec"]
@@ -44,7 +45,7 @@ def limit(document: dict[str, Any], unattended: int) -> None:
 
 
 def may_renew(cluster: Cluster, team: str) -> bool:
-    """Whether this identity may move deadlines on. Without that right a deadline would end a job that has a driver."""
+    """Return whether this identity may extend deadlines. Otherwise, a deadline would end a job that has a driver."""
     attributes = {"namespace": team, "group": "batch", "resource": "jobs", "verb": "patch"}
     body = {
         "apiVersion": "authorization.k8s.io/v1",
@@ -60,10 +61,10 @@ def may_renew(cluster: Cluster, team: str) -> bool:
 
 
 def later(job: Doc, unattended: int, runtime: int | None, now: float, since: float) -> int | None:
-    """Return the deadline to move on to; None where it is not time. Pure.
+    """Return the deadline to set; None if it is not due. Pure.
 
-    `since`: seconds since this driver moved it last or first saw it, on a clock that no person sets. A wall clock that
-    is behind would never find it due, so the deadline moves on by at least these seconds; it is never moved back.
+    `since`: seconds since this driver last extended it or first saw it, on a clock that cannot be set. A wall clock
+    that is behind would never find it due, so the deadline is extended by at least these seconds. It is never reduced.
     """
     current, started = job.get("spec", {}).get("activeDeadlineSeconds"), job.get("status", {}).get("startTime")
     if not current or not started:
@@ -77,16 +78,16 @@ def later(job: Doc, unattended: int, runtime: int | None, now: float, since: flo
 
 @dataclass(slots=True)
 class Renewal:
-    """Moves deadlines of one cluster on. Safe from any thread."""
+    """A thread-safe renewer of the deadlines in one cluster."""
 
     cluster: Cluster
     clock: Clock
-    _moved: dict[str, float] = field(default_factory=dict)  # by the uid of the Job: when, on the clock that counts all
+    _moved: dict[str, float] = field(default_factory=dict)  # by the Job's uid: when, on the clock that includes sleep
     _denied: dict[str, tuple[float, str]] = field(default_factory=dict)  # by team: when, and why
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def due(self, handle: Handle, state: JobSetState) -> Mapping[str, int]:
-        """Deadlines to set, by the uid of the Job."""
+        """Return the deadlines to set, by the uid of the Job."""
         limits = handle.plan.spec.max
         now, elapsed = self.clock.now(), self.clock.elapsed()
         at, _ = self._denied.get(handle.plan.team, (-math.inf, ""))
@@ -104,11 +105,11 @@ class Renewal:
         return wanted
 
     def denied(self, handle: Handle) -> str:
-        """Return why this driver cannot move deadlines on; empty where it can."""
+        """Return why this driver cannot extend deadlines; empty if it can."""
         return self._denied.get(handle.plan.team, (0.0, ""))[1]
 
     def renew(self, handle: Handle, state: JobSetState) -> None:
-        """Move on what is due now. A driver that may not is still the job's driver: `denied` says why."""
+        """Extend the deadlines that are due. A driver without the permission stays the job's driver; see `denied`."""
         wanted = self.due(handle, state)
         for job in _slices(state):
             uid, name = str(job["metadata"]["uid"]), str(job["metadata"]["name"])
@@ -120,7 +121,7 @@ class Renewal:
             except LeaseLost:
                 raise
             except (Conflict, NotFound):
-                continue  # a restart made another one, which has its own deadline
+                continue  # a restart created another one, which has its own deadline
             except Denied as error:
                 why = (
                     f"this driver may not renew the limit of max.unattended, which then ends the job: {error.message}; "

@@ -1,5 +1,6 @@
-"""All JobSets of a cluster, with two lists and a few small ones: this store's, colleagues', and those that somebody
-sent with kubectl. What is not ours can be looked at; it is touched only after it was adopted.
+"""All JobSets of a cluster, including other users', with two list requests and a few small ones.
+
+JobSets that this store did not send are listed, and changed only after they were adopted.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ from tpukit.teams.waiting import Queues
 from tpukit.teams.waiting import why as why_in_queue
 
 ADOPTED = "tpukit.dev/adopted-by"
-"""Annotation of a JobSet that somebody sent by other means and a person has taken over."""
+"""Annotation of a JobSet that was sent by other means and adopted by a user."""
 FOLLOW_SECONDS = 1.0
 _INDEX = "batch.kubernetes.io/job-completion-index"
 _SHOWN = {"Pending": "waiting", "Running": "running", "Succeeded": "ended", "Failed": "ended"}
 
 
 def listed(cluster: Cluster, teams: Sequence[str] = ()) -> list[Unmanaged]:
-    """Newest first. Whoever may not list everywhere gives the teams to list."""
+    """Return all JobSets, newest first. `teams` are the namespaces to list without the permission to list all."""
     jobsets, workloads, reruns = together(
         *(partial(_list, cluster, kind, teams) for kind in ("JobSet", "Workload")), partial(_reruns, cluster, teams)
     )
@@ -55,7 +56,7 @@ def hosts(cluster: Cluster, job: Unmanaged) -> list[HostView]:
 
 
 def logs(cluster: Cluster, job: Unmanaged, clock: Clock, *, follow: bool) -> Iterator[Line]:
-    """Of the pods that are there now, host by host; with `follow`, of all in turn as lines come, until they end."""
+    """Yield lines of the current pods, host by host; with `follow`, of all in turn as lines come, until they end."""
     readers: dict[str, PodLog] = {}
     while True:
         try:
@@ -85,7 +86,7 @@ def adopt(cluster: Cluster, job: Unmanaged, owner: str) -> None:
 
 
 def stop(cluster: Cluster, job: Unmanaged) -> None:
-    """The very JobSet that carries the mark of adoption, and not one that has its name since."""
+    """Delete exactly the JobSet that was adopted, and not a later one of the same name."""
     name = job.id.partition("/")[2]
     try:
         there = cluster.get("JobSet", name, job.team)
@@ -114,7 +115,7 @@ def _reruns(cluster: Cluster, teams: Sequence[str]) -> Docs:
 
 
 def _half_way(reruns: Docs) -> Iterator[Unmanaged]:
-    """Those whose old JobSet is gone and whose new one is not made yet, because whoever did it was cut off."""
+    """Yield reruns whose old JobSet is gone and whose new one was not created, because the call was interrupted."""
     for one in reruns:
         if pending := pending_of(one):
             state = JobSetState(pending["jobset"])
@@ -163,7 +164,7 @@ def _summary(state: JobSetState, team: str, now: State, message: str, created: f
 
 
 def _sent(text: str | None) -> float:
-    """Others may write anything into an annotation."""
+    """Parse a time; 0.0 if it is invalid, since other programs may write anything into an annotation."""
     try:
         return seconds(text)
     except ValueError:
@@ -201,6 +202,6 @@ def _pod_spec(replicated: Doc) -> Doc:
 
 
 def _chips(replicated: Doc) -> int:
-    """Of one host, for finding the part that trains."""
+    """Return the chips of one host, to find the part that trains."""
     containers = _pod_spec(replicated).get("containers", [])
     return sum(int(one.get("resources", {}).get("limits", {}).get("google.com/tpu", 0)) for one in containers)

@@ -1,1 +1,1 @@
-"""The local place: each host of a slice is a process group of this machine."""
+"""The local place: each host of a slice is a process group on this machine."""

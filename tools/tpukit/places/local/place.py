@@ -1,8 +1,8 @@
 """The local place: slices simulated on this machine, one process group per host, with the environment of a GKE pod.
 
-It does by itself what JobSet does on GKE: when one host fails its peers are ended, and the attempt ends as a whole
-when the last of them is gone; the uploader does not decide success. There is no controller in the background: looking
-at an attempt is also when this is done, so whoever looks (a terminal, `tpu serve`) drives it on.
+It does what JobSet does on GKE: when one host fails, its peers are stopped, and the attempt ends when the last of them
+is gone; the uploader does not decide success. There is no background controller: observing an attempt also drives it,
+from any process (a terminal, `tpu serve`).
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ T = TypeVar("T")
 HEARTBEAT_SECONDS = 10
 UPLOADER_GRACE = 10.0
 FOLDER_SECONDS = 2.0
-"""Between two looks for checkpoints in a workdir."""
+"""Time between two scans of a workdir for checkpoints."""
 CLOCK_SECONDS = 1.0
-"""So much the times of files may be behind the clock."""
+"""Maximum difference by which file times may be behind the clock."""
 REMEMBERED = 500
-"""Attempts of which a process remembers what it observed."""
+"""Number of attempts whose observations a process caches."""
 _PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EIO, errno.EINTR)
-"""Trouble of the machine rather than of the job: it may be over in a minute."""
+"""Errors of the machine rather than of the job, which may be over in a minute."""
 
 _PASSED_ON = (
     "HOME",
@@ -68,7 +68,7 @@ class LocalPlace:
     capabilities = Capabilities(uses_this_machine=True, kills_hosts=True, executes=True)
 
     def __init__(self, root: Path, clock: Clock, store: str = "") -> None:
-        """`store` names the one whose jobs these are, where several share this folder: others' hosts are not swept."""
+        """Initialize for `store`, because several may share this folder; hosts of others are not swept."""
         self._store = store
         self._runs = root / "runs"
         self._shelf = root / "code"
@@ -78,13 +78,13 @@ class LocalPlace:
         self._workdirs = Workdirs()
         self._logs = LogProgress()
         self._meetings: dict[Path, Meeting] = {}
-        self._saves: dict[Path, tuple[float, int]] = {}  # by attempt: when its workdir was read, and what it held
+        self._saves: dict[Path, tuple[float, int]] = {}  # by attempt: when its workdir was scanned, and the result
 
     def prepare(self, plan: Plan) -> Plan:
         return replace(plan, machine=self._identity())
 
     def taken(self, plan: Plan) -> frozenset[str]:
-        """Folders of runs stay when the store that knew them is gone."""
+        """Return the ids of run folders, which may outlive the store that has their jobs."""
         return frozenset(path.name for path in self._runs.glob(f"{plan.spec.name}-*"))
 
     def check(self, plan: Plan) -> Sequence[Problem]:
@@ -159,8 +159,8 @@ class LocalPlace:
             for host_index in range(plan.slice.hosts)
         ]
         uploaders = [self._uploader(handle, workdir, code)] if plan.spec.tensorboard else []
-        fence.check()  # code may take minutes to unpack
-        pods.start([*uploaders, *trainers])  # whoever finds all hosts there need not look for the uploader
+        fence.check()  # unpacking code may take minutes
+        pods.start([*uploaders, *trainers])  # uploaders first: if all hosts exist, so does the uploader
 
     def observe(self, handles: Sequence[Handle]) -> Sequence[Observation | TpukitError]:
         return [self._observed(handle) for handle in handles]
@@ -168,11 +168,11 @@ class LocalPlace:
     def _observed(self, handle: Handle) -> Observation | TpukitError:
         try:
             return self._observe(handle)
-        except (OSError, ValueError, KeyError) as error:  # a folder that somebody meddled with is its own job's trouble
+        except (OSError, ValueError, KeyError) as error:  # a corrupt folder only affects its own job
             return Transient(f"the folder {self._folder(handle)} cannot be read: {error}")
 
     def follow_up(self, handle: Handle, what: FollowUp) -> None:
-        """Observations of this place never ask for anything."""
+        """Do nothing: observations of this place request no actions."""
 
     def logs(self, handle: Handle, host: str = "", *, follow: bool = False) -> Iterator[Line]:
         names = [host] if host else [*handle.plan.host_names, f"{handle.plan.id}-{UPLOADER_JOB}-0-0"]
@@ -192,7 +192,7 @@ class LocalPlace:
         return lines.tail(self._folder(handle) / host / "log", size)
 
     def execute(self, handle: Handle, host: str, command: Sequence[str], *, terminal: bool) -> int:
-        """With the environment and the folder of the host's program."""
+        """Run a command with the environment and the folder of the host's program."""
         state = pods.status(self.host_folder(handle, host))
         if state.phase is not Phase.RUNNING:
             raise NotFound(f"host {host} does not run", hint=f"`tpu job show {handle.plan.id}` shows which hosts do")
@@ -215,9 +215,10 @@ class LocalPlace:
     def sweep(
         self, known: Callable[[], Known], complain: Callable[[str], None] = lambda text: None, claim: Claim = unclaimed
     ) -> Sequence[str]:
-        """Ends hosts of attempts that nobody knows, and processes that outlived their host.
+        """Stop hosts of unknown attempts, and processes that outlived their host.
 
-        What it costs depends on what runs, not on how many runs there ever were."""
+        The cost depends on what runs, not on the number of past runs.
+        """
         living = pods.living(self._runs)
         jobs = known()
         folders = {self._folder(handle) for handle in jobs.handles}
@@ -245,7 +246,7 @@ class LocalPlace:
             return True
 
     def _identity(self) -> str:
-        """Of the folder with the runs: in a shared store it tells jobs of this machine from those of others."""
+        """Return the identity of the runs folder, which distinguishes jobs of this machine in a shared store."""
         return f"{socket.gethostname()}-{paths.mark(self._runs.parent / 'machine')}"
 
     def host_folder(self, handle: Handle, host: str) -> Path:
@@ -330,14 +331,16 @@ class LocalPlace:
         )
 
     def _progress(self, handle: Handle, folder: Path, now: float) -> Progress:
-        """What the program reports, or where it reports nothing, what its lines say."""
+        """Return the progress that the program reports, or else what its log lines show."""
         reported = progress.read(folder / "progress", now)
         pattern = handle.plan.spec.progress or ""
         return progress.first_of(reported, lambda: self._logs.read(folder / "log", pattern, now))
 
     def _saved(self, handle: Handle, since: float, now: float) -> int:
-        """What the workdir says that is saved, of a program that does not say so itself. `now` is on the monotonic
-        clock; infinite: it will not change any more."""
+        """Return the last saved step by the files in the workdir, for a program that does not report it.
+
+        `now` is on the monotonic clock; infinite: the workdir no longer changes.
+        """
         workdir = self.workdir(handle.plan, handle.attempt.origin)
         at, known = self._saves.get(self._folder(handle), (-FOLDER_SECONDS, -1))
         if "://" in workdir or now - at < FOLDER_SECONDS:
@@ -347,14 +350,14 @@ class LocalPlace:
         return found
 
     def _meeting(self, folder: Path, hosts: Sequence[HostView], now: float) -> str:
-        """What is to be said of hosts that all train, and have not met."""
+        """Return the warning about hosts that all train and have not connected."""
         meeting = self._meetings.get(folder) or _remember(self._meetings, folder, Meeting())
         if not meeting.met and all(host.state == "running" and host.step is not None for host in hosts):
             meeting.check({host.name: pods.members(folder / host.name) for host in hosts}, now)
         return meeting.warning
 
     def _finished(self, folder: Path, states: Mapping[str, PodState], reports: Mapping[str, Progress]) -> bool:
-        """Whether a host that was told to leave had come to its end before that, as far as it says."""
+        """Return whether a host that was told to stop had finished before that, by its progress or log."""
         state = states[folder.name]
         if reports[folder.name].finished:
             return True
@@ -381,7 +384,7 @@ class LocalPlace:
 
 
 def _remember(known: dict[Path, T], folder: Path, value: T) -> T:
-    """Keep something of an attempt, and drop the oldest where it is too much."""
+    """Store a value for an attempt, and drop the oldest ones above the limit."""
     while folder not in known and len(known) >= REMEMBERED:
         known.pop(next(iter(known)))
     known[folder] = value
@@ -389,7 +392,7 @@ def _remember(known: dict[Path, T], folder: Path, value: T) -> T:
 
 
 def _base_env() -> dict[str, str]:
-    """Built from nothing: what a terminal happens to hold, proxies above all, makes JAX hang or runs differ."""
+    """Build an environment from scratch: inherited variables, above all proxies, make JAX hang or runs differ."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     passed = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
     return {**passed, "PATH": path, "PYTHONUNBUFFERED": "1"}
@@ -407,7 +410,7 @@ def _job_env(plan: Plan, attempt: Attempt, workdir: str) -> dict[str, str]:
 def _host_env(
     plan: Plan, attempt: Attempt, workdir: str, port: int, slice_index: int, host_index: int
 ) -> dict[str, str]:
-    """What a GKE TPU pod finds, with loopback for the network and CPU devices for chips."""
+    """Return the environment of a GKE TPU pod, with loopback for the network and CPU devices for chips."""
     loopback = "127.0.0.1"
     return {
         **_base_env(),
@@ -433,7 +436,7 @@ def _host_env(
 
 
 def _port(folder: Path) -> int:
-    """The coordinator's port of this attempt: free when first asked, then always the same."""
+    """Return the coordinator's port of this attempt: a free port on the first call, then always the same."""
     note = folder / "port"
     if not note.exists():
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -446,7 +449,7 @@ def _port(folder: Path) -> int:
 
 
 def _chosen_port(folder: Path) -> int:
-    """The port that an attempt was given; 0 where nothing says so any more."""
+    """Return the port of an attempt; 0 if it is no longer recorded."""
     try:
         return int((folder / "port").read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -477,12 +480,12 @@ def _view(name: str, index: int, hosts: int, state: PodState, said: Progress, he
 
 
 def _left(state: PodState) -> bool:
-    """It was told to leave and did so, with an exit code that would otherwise say that it is done."""
+    """Return whether it stopped on request with exit code 0, which would otherwise mean success."""
     return state.phase is Phase.ENDED and state.signalled and state.code == 0
 
 
 def _old_jax() -> list[str]:
-    """Before 0.12, steps dispatched without waiting deadlock on simulated slices, with no message and for ever."""
+    """Return a note for JAX before 0.12, where unawaited steps on simulated slices deadlock silently."""
     version = _jax_version()
     numbers = version.split(".")[:2]
     if not version or not all(part.isdigit() for part in numbers) or tuple(map(int, numbers)) >= (0, 12):
@@ -492,7 +495,7 @@ def _old_jax() -> list[str]:
 
 
 def _jax_version() -> str:
-    """By the name of its folder: importlib.metadata would read a long text for it, while hosts need the cores."""
+    """Read JAX's version from its folder name: importlib.metadata would read a long text while hosts need the cores."""
     for folder in sys.path:
         for info in Path(folder).glob("jax-*.dist-info"):
             return info.name.removeprefix("jax-").removesuffix(".dist-info")
@@ -516,7 +519,7 @@ def _end(folder: Path, name: str, state: PodState, port: int, finished: bool) ->
 
 
 def _remove(hosts: Sequence[Path]) -> list[str]:
-    """End hosts of a job that is not active, and the processes that outlived them; return what was ended."""
+    """Stop hosts of an inactive job and the processes that outlived them; return what was stopped."""
     running = [host for host in hosts if pods.status(host).phase is Phase.RUNNING]
     for host in running:
         fence.check()

@@ -1,4 +1,4 @@
-"""Making and giving back the TPU VMs of a job. Each call may be cut off anywhere and made again, by anybody."""
+"""Create and release the TPU VMs of a job. Each call may stop anywhere, and any process can repeat it."""
 
 from __future__ import annotations
 
@@ -22,13 +22,15 @@ class Acquiring:
 
     def assess(self, handle: Handle) -> Machines:
         zone = target.of(handle.plan).zone
-        queued = self.queued(zone)  # first: a request that is seen without its nodes has none, and may be deleted
+        queued = self.queued(zone)  # first: a request seen without its nodes has none, and may be deleted
         nodes = {one.name: one for one in self.client.nodes(zone)}
         return assess(handle, nodes, queued, target.store_label(self.sender()))
 
     def ours(self, handle: Handle, seen: Machines) -> Machines:
-        """Return what the job made, without what another user has under its names. TPU VMs that a person named were
-        looked at by `assess`."""
+        """Return what the job created, without another user's resources of the same names.
+
+        TPU VMs that the user named were checked by `assess`.
+        """
         if not target.is_own(handle.plan):
             return seen
         nodes = tuple(node if node is not None and self._is_ours(handle, node) else None for node in seen.nodes)
@@ -38,8 +40,10 @@ class Acquiring:
         return {one.name: one for one in self.client.queued(zone)}
 
     def acquire(self, handle: Handle, retired: Callable[[Machines], AbstractContextManager[None]]) -> Machines | None:
-        """Return the machines once hosts can be asked; None while they are on their way. `retired` keeps other jobs off
-        TPU VMs that a person named while they are deleted, and raises where one runs."""
+        """Return the machines once their hosts are reachable; None while they are being created.
+
+        `retired` blocks other jobs on TPU VMs that the user named while they are deleted, and raises if one runs.
+        """
         seen = self.assess(handle)
         self._check_owner(handle, seen)
         if seen.ready:
@@ -54,7 +58,7 @@ class Acquiring:
                 self._remove(zone, seen)
             raise NotYet(f"TPU VMs of an earlier attempt of {plan.id} are being deleted")
         for request in target.requests(plan, handle.attempt.number, self.sender(), self.public_key()):
-            with suppress(Conflict):  # somebody was faster, or the answer to an earlier request was lost
+            with suppress(Conflict):  # another driver was faster, or the response to an earlier request was lost
                 if plan.settings.queued:
                     self.client.request(zone, request)
                 else:
@@ -62,7 +66,7 @@ class Acquiring:
         return None
 
     def release(self, handle: Handle) -> None:
-        """Delete what the job made. What a person named stays."""
+        """Delete what the job created. TPU VMs that the user named stay."""
         if not target.is_own(handle.plan):
             return
         seen = self.ours(handle, self.assess(handle))
@@ -70,20 +74,24 @@ class Acquiring:
         self._remove(target.of(handle.plan).zone, seen)
 
     def withdraw(self, handle: Handle, seen: Machines) -> None:
-        """Take back a request that is still waiting."""
+        """Delete a request that is still waiting."""
         if seen.waits and seen.held:
             self._check_owner(handle, seen)
             self._remove(target.of(handle.plan).zone, seen)
 
     def ids(self, plan: Plan) -> tuple[str, ...]:
-        """Return the ids of TPU VMs that a person named, and of the queued resources that made them."""
+        """Return the ids of TPU VMs that the user named, and of the queued resources that created them."""
         zone, names = target.of(plan).zone, set(target.of(plan).nodes)
         requests = [one for one in self.queued(zone).values() if names & {one.name, *one.nodes}]
         there: list[Node | Queued] = [one for one in self.client.nodes(zone) if one.name in names]
         return tuple(one.id for one in [*there, *requests] if one.id)
 
     def check(self, plan: Plan) -> None:
-        """Of TPU VMs that a person named: Invalid where they are not what the job asks for."""
+        """Check TPU VMs that the user named.
+
+        Raises:
+            Invalid: They do not match the job's request.
+        """
         there = {one.name: one for one in self.client.nodes(target.of(plan).zone)}
         for name in target.of(plan).nodes:
             node = there.get(name)

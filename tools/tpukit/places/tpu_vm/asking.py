@@ -1,4 +1,4 @@
-"""The hosts of an attempt: what they are reached by, and what their supervisors are asked."""
+"""The hosts of an attempt: their logins, and the requests to their supervisors."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MOUNT_SECONDS = 120.0
 STATUS_SECONDS = 15.0
 KEY_READERS = 16
 RETIRE_SECONDS, RETIRE_MARGIN = 240.0, 60.0
-"""For how long a driver relies on hosts that it reserved for deletion, and for how much longer they stay reserved."""
+"""Seconds that a driver relies on hosts it reserved for deletion, and that they stay reserved beyond that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +44,10 @@ class Hosts:
     host_keys: dict[tuple[str, str], tuple[tuple[str, ...], ...]] = field(
         default_factory=dict
     )  # by zone and id of nodes
-    registered: set[str] = field(default_factory=set)  # keys that OS Login was told of
+    registered: set[str] = field(default_factory=set)  # keys registered with OS Login
 
     def logins(self, plan: Plan, nodes: Sequence[Node | None]) -> list[Login | None]:
-        """Host by host; None where the host, or its host key, is not there yet."""
+        """Return a login per host; None if the host, or its host key, does not exist yet."""
         zone, user = target.of(plan).zone, target.of(plan).user
         self._read_keys(zone, [node for node in nodes if node is not None])
         logins: list[Login | None] = []
@@ -64,12 +64,12 @@ class Hosts:
         return logins
 
     def keep_only(self, zone: str, ids: Set[str]) -> None:
-        """Forget the host keys of TPU VMs of a zone that are gone."""
+        """Forget the host keys of deleted TPU VMs of a zone."""
         for key in [key for key in list(self.host_keys) if key[0] == zone and key[1] not in ids]:
             self.host_keys.pop(key, None)
 
     def start(self, handle: Handle, machines: Machines) -> None:
-        """On all hosts, once each of them is ready for it: code there, machine set up, chips free."""
+        """Start the attempt on all hosts, once all are ready: code present, machine set up, chips free."""
         plan, attempt = handle.plan, handle.attempt
         logins = self._all(plan, machines)
         digest = plan.snapshot.digest if plan.snapshot else ""
@@ -95,7 +95,7 @@ class Hosts:
         )
 
     def _wait_for_chips(self, handle: Handle, holders: Mapping[Login, Answer | None]) -> None:
-        """An earlier attempt of the job was over for its driver: where a host came back with it, it has to leave."""
+        """Check that no attempt holds the chips, and stop an earlier attempt that came back with its host."""
         job, number = handle.plan.id, handle.attempt.number
         there = {login: holder for login, holder in holders.items() if holder}
         for login, holder in there.items():
@@ -108,11 +108,11 @@ class Hosts:
 
     @contextmanager
     def retired(self, handle: Handle, machines: Machines, clock: Clock) -> Iterator[None]:
-        """Reserve the hosts for deletion, and fence the block by that: no other job begins there meanwhile.
+        """Reserve the hosts for deletion during the block, fenced so that no other job begins there meanwhile.
 
         Raises:
             Conflict: An attempt of another job runs there.
-            Transient: A host cannot be asked.
+            Transient: A host is unreachable.
         """
         began, outer = clock.elapsed(), fence.carry(fence.check)
         self._retire(handle, machines)
@@ -135,7 +135,7 @@ class Hosts:
         request["seconds"] = RETIRE_SECONDS + RETIRE_MARGIN
         answers = self.channel.ask([Call(one, request, seconds=STATUS_SECONDS) for one in logins])
         if any(isinstance(answer, Denied) for answer in answers):
-            self.admit(handle.plan, replace(machines, nodes=tuple(ready)))  # the next call finds them open
+            self.admit(handle.plan, replace(machines, nodes=tuple(ready)))  # the next call finds the hosts accessible
         for login, answer in zip(logins, answers, strict=True):
             if isinstance(answer, TpukitError) or "running" not in answer:
                 names = ", ".join(target.nodes(handle.plan))
@@ -148,8 +148,10 @@ class Hosts:
     def status(
         self, handle: Handle, logins: Sequence[Login | None], positions: Sequence[int], silent: Sequence[bool]
     ) -> list[Call | None]:
-        """What to ask each host: how the attempt is, and what it printed behind a position. One that did not answer
-        last time is not waited for as long again."""
+        """Return the request to each host for the attempt's state and its log behind a position.
+
+        A host that did not answer last time gets a shorter timeout.
+        """
         job, number = handle.plan.id, handle.attempt.number
         return [
             None
@@ -167,7 +169,7 @@ class Hosts:
         return self.channel.ask([Call(login, about) for login in logins if login is not None])
 
     def is_admitted(self, plan: Plan, machines: Machines) -> bool:
-        """Whether hosts have been given our key, as far as the API says."""
+        """Return whether hosts have our key, according to the API."""
         if target.of(plan).os_login:
             return self.channel.public_key() in self.registered
         line = f"{target.of(plan).user}:{self.channel.public_key()}"
@@ -178,16 +180,16 @@ class Hosts:
         )
 
     def admit(self, plan: Plan, machines: Machines) -> None:
-        """Let our key into TPU VMs that others made, as gcloud does: beside the keys that are there."""
+        """Add our key to TPU VMs that others created, as gcloud does, without removing other keys."""
         if target.of(plan).os_login:
-            key = self.channel.public_key()  # another machine than the sender's has one of its own
+            key = self.channel.public_key()  # each machine has its own key
             if key not in self.registered:
                 self.client.login(key)
                 self.registered.add(key)
             return
         line = f"{target.of(plan).user}:{self.channel.public_key()}"
         for index, node in enumerate(machines.nodes):
-            if index in machines.gone:  # another one of that name is none of ours
+            if index in machines.gone:  # another one with that name is not ours
                 continue
             if node is not None and line not in node.metadata.get(SSH_KEYS, "").splitlines():
                 zone = target.of(plan).zone
@@ -223,7 +225,7 @@ class Hosts:
         }
 
     def _setup(self, plan: Plan, digest: str) -> Mapping[str, Any]:
-        """The command, with a key that changes when it or a file that it names does."""
+        """Return the command, with a key that changes when it or a file that it names does."""
         argv = list(plan.settings.setup)
         key = hashlib.sha256("\0".join(argv).encode())
         for word in argv if digest else ():
@@ -245,11 +247,11 @@ class Hosts:
         try:
             return tuple(tuple(keys) for keys in self.client.host_keys(zone, node.name))
         except TpukitError:
-            return ()  # without them nobody is asked: the next round reads them again
+            return ()  # hosts without known keys are not contacted; the next round reads them again
 
 
 def workdir(plan: Plan, origin: int) -> str:
-    """Without a bucket, each host has a folder of its own, which goes with the TPU VM."""
+    """Return the workdir. Without a bucket, each host has its own folder, which is lost with the TPU VM."""
     own = f"~/.tpukit/work/{plan.id}"
     return plan.workdir_of(origin) if plan.workdir else own if not origin else f"{own}/rerun-{origin}"
 
@@ -275,8 +277,10 @@ def hardware_url(project: str, zone: str, node: Node) -> str:
 
 
 def _unattended(plan: Plan, node: Node) -> Mapping[str, Any]:
-    """The limit for a host of `node`, and what it deletes then: its own TPU VM, or the queued resource of all, and only
-    where the job created them."""
+    """Return the limit for a host of `node`, and what to delete then if the job created it.
+
+    That is its own TPU VM, or the queued resource of all.
+    """
     if not plan.spec.max.unattended:
         return {}
     vms = target.of(plan)
@@ -290,7 +294,7 @@ def _unattended(plan: Plan, node: Node) -> Mapping[str, Any]:
 
 
 def _uploader(plan: Plan) -> list[str]:
-    """With the Python of the job's command: that is where its packages are."""
+    """Return the command of the uploader, run by the Python of the job's command, which has its packages."""
     if not plan.spec.tensorboard or not plan.settings.tensorboard:
         return []
     first = plan.command_of(0)[0]

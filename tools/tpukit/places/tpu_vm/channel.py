@@ -1,4 +1,4 @@
-"""How hosts are asked: requests to the supervisor on many hosts at once, each with its own answer or error."""
+"""Requests to the supervisors of many hosts at once, each with its own answer or error."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from tpukit.core.errors import TpukitError
 
 Answer = dict[str, Any]
 SECONDS = 30.0
-"""How long a host may take to answer."""
+"""Time limit for a host's answer."""
 _READING = ("status", "prepare")
 _SIGNALS = ("start", "stop", "lose")
 
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """A host, and by what it is known."""
+    """A host, and the keys that identify it."""
 
     address: str
     user: str
@@ -37,35 +37,37 @@ class Call:
 
     @property
     def changes(self) -> bool:
-        """Whether the host is another one after it, so that the caller's lease is checked before it is sent."""
+        """True if the call changes the host, so that the caller's lease is checked before it is sent."""
         return self.request.get("do") not in _READING
 
     def within(self, rest: float) -> float:
-        """Seconds that it may take while the lease is held for `rest`. Uploads and set-ups may outlast a lease: they
-        start nothing, and the host does them once."""
+        """Return the seconds that it may take while the lease is held for `rest`.
+
+        Uploads and set-ups may outlast a lease: they start nothing, and the host does them once.
+        """
         return min(self.seconds, rest) if self.request.get("do") in _SIGNALS else self.seconds
 
 
 class Channel(Protocol):
     def public_key(self) -> str:
-        """What hosts have to know to let us in, as a line of authorized_keys."""
+        """Return the key that hosts must authorize, as a line of authorized_keys."""
 
     def ask(self, calls: Sequence[Call]) -> list[Answer | TpukitError]:
-        """All at once. An answer with `refused` is an answer: the host was there and said no.
+        """Send all calls at once. An answer with `refused` is an answer, because the host was reachable.
 
         Raises:
             LeaseLost: Another driver owns the job. Calls that change something were not sent.
         """
 
     def attached(self, login: Login, argv: Sequence[str], *, terminal: bool) -> int:
-        """Run a command on a host with the input and output of this process: its exit code."""
+        """Run a command on a host with the input and output of this process, and return its exit code."""
 
     def close(self) -> None: ...
 
 
 @cache
 def programs() -> dict[str, str]:
-    """Return the programs that are sent to a host before it can be asked, by their paths in its folder of programs."""
+    """Return the programs that a host needs before any request, by their paths in its folder of programs."""
     package = Path(tpukit.__file__).parent
     files = {
         "supervisor.py": package / "host" / "supervisor.py",
@@ -78,7 +80,7 @@ def programs() -> dict[str, str]:
 
 @cache
 def version() -> str:
-    """Of these programs: two versions of tpukit can use one host."""
+    """Return the version of these programs, since two versions of tpukit can use one host."""
     digest = hashlib.sha256()
     for name, text in sorted(programs().items()):
         digest.update(f"{name}\0{text}\0".encode())

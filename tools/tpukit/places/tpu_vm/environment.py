@@ -1,8 +1,8 @@
-"""What a training process finds in its environment on a host of a TPU VM. Pure.
+"""The environment of a training process on a host of a TPU VM. Pure.
 
 JAX reads worker number and peers from the machine's metadata server, so no TPU_WORKER_HOSTNAMES is set here: it would
-put JAX on the path of GKE. Slices that train together are told so by the same variables that a queued resource for
-several slices puts there. https://cloud.google.com/tpu/docs/multislice-introduction
+put JAX on the path of GKE. Slices that train together get the same variables that a queued resource for several slices
+sets. https://cloud.google.com/tpu/docs/multislice-introduction
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ HEARTBEAT_SECONDS = 30
 
 
 def host(plan: Plan, attempt: Attempt, slice_index: int, host_index: int, coordinator: str) -> dict[str, str]:
-    """`coordinator`: address of the first host of the first slice, as its peers reach it."""
+    """Return the environment. `coordinator`: address of the first host of the first slice, as its peers reach it."""
     several = {
         "MEGASCALE_NUM_SLICES": str(plan.spec.slices),
         "MEGASCALE_SLICE_ID": str(slice_index),

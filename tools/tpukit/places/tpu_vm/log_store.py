@@ -1,6 +1,6 @@
-"""Logs of hosts on this machine: what was read of them stays when the TPU VM is gone.
+"""Local copies of host logs, which stay when the TPU VM is gone.
 
-A disk that is full stops the copies, and never the job that is copied from.
+A full disk stops the copies, and never the job.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tpukit.places.base import Handle
 from tpukit.places.tpu_vm.asking import bytes_of
 
 MOST_BYTES = 64 << 20
-"""Of one host's log that this machine keeps: the newest. All of it is on the host while that is there."""
+"""Bytes of one host's log that this machine keeps, the newest. The host itself keeps all of it."""
 _BLOCK = 4096
 _PUNCH_HOLE_KEEP_SIZE = 0x03  # linux/falloc.h
 
@@ -30,21 +30,21 @@ class LogStore:
         return Path(f"{self.root}/runs/{handle.plan.id}/attempt-{handle.attempt.number}/{host}/log")
 
     def take(self, handle: Handle, host: str, piece: Mapping[str, Any] | None) -> bool:
-        """Store what a host sent, as `add` does; False where this machine cannot store it."""
+        """Store what a host sent, as `add` does; False if this machine cannot store it."""
         try:
             return self.add(handle, host, piece)
         except OSError:
             return False
 
     def position(self, handle: Handle, host: str) -> int:
-        """Return how much of the host's log was read."""
+        """Return the number of bytes of the host's log that were read."""
         try:
             return self.path(handle, host).stat().st_size
         except OSError:
             return 0
 
     def start(self, handle: Handle, host: str) -> int:
-        """Return from which byte on the copy is kept; 0 unless it was too long."""
+        """Return the first byte that the copy still has; 0 unless the log was too long."""
         try:
             with self.path(handle, host).open("rb") as log:
                 return os.lseek(log.fileno(), 0, os.SEEK_DATA)
@@ -52,12 +52,12 @@ class LogStore:
             return 0
 
     def add(self, handle: Handle, host: str, piece: Mapping[str, Any] | None) -> bool:
-        """Store what a host sent; whether there is more of it there. Written at its position: twice is once."""
+        """Store what a host sent at its position, and return whether the host has more. Idempotent."""
         content = bytes_of(piece) if piece else b""
         if not piece or not content:
             return False
         file = self.path(handle, host)
-        if piece["at"] > self.position(handle, host):  # somebody removed what was here
+        if piece["at"] > self.position(handle, host):  # the local copy was removed
             return True
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -70,11 +70,11 @@ class LogStore:
 
 
 def _bound(descriptor: int) -> None:
-    """Free the blocks of all but the newest bytes. Positions stay what they are, for every process that reads along."""
+    """Free the blocks of all but the newest bytes. Positions stay the same for concurrent readers."""
     told = os.fstat(descriptor)
     if told.st_blocks * 512 <= 2 * MOST_BYTES:
         return
     old = (told.st_size - MOST_BYTES) // _BLOCK * _BLOCK
-    with suppress(AttributeError, OSError):  # another system than Linux keeps all of it
+    with suppress(AttributeError, OSError):  # systems other than Linux keep all of it
         length = ctypes.c_longlong(old)
         ctypes.CDLL(None).fallocate(descriptor, _PUNCH_HOLE_KEEP_SIZE, ctypes.c_longlong(0), length)

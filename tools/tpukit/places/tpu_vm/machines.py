@@ -1,7 +1,7 @@
-"""What the Cloud TPU API has of a job's TPU VMs, and what that means for an attempt. Pure.
+"""Interpret the state of a job's TPU VMs in the Cloud TPU API for an attempt. Pure.
 
-A node that is not READY and was not stopped by us is gone, whatever word Google uses for it: a preempted one is not
-always PREEMPTED, and one of a queued resource may be missing altogether.
+A node that is not READY and was not stopped by us is gone, whatever its state is called: a preempted one is not always
+PREEMPTED, and one of a queued resource may be missing altogether.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tpukit.places.base import Handle
 from tpukit.places.tpu_vm import target
 
 NODES = "nodes"
-"""What an attempt remembers: the ids of the TPU VMs that it began on. One made anew under the same name is another."""
+"""Key in what an attempt remembers: ids of the TPU VMs that it began on. A recreated one has another id."""
 _USABLE = ("READY", "")
 _COMING = ("CREATING", "STARTING", "RESTARTING", "REIMAGING", "REPAIRING", "UNHIDING")
 _WAITING = ("CREATING", "ACCEPTED", "WAITING_FOR_RESOURCES", "PROVISIONING", "")
@@ -31,27 +31,30 @@ class Gone:
 
 @dataclass(frozen=True, slots=True)
 class Machines:
-    """Of one attempt. One of these holds: it is `ready`, it `waits`, it `failed`, or something is to be made."""
+    """The TPU VMs of one attempt. Exactly one holds: `ready`, `waits`, `failed`, or something has to be created."""
 
     nodes: tuple[Node | None, ...]  # slice by slice
-    held: bool  # there is something that the job made
-    ready: bool = False  # its hosts can be asked: all of them, or those of slices that are not gone
-    gone: Mapping[int, Gone] = field(default_factory=dict)  # slices that an attempt which had begun has lost
+    held: bool  # something that the job created exists
+    ready: bool = False  # its hosts can be contacted: all of them, or those of slices that are not gone
+    gone: Mapping[int, Gone] = field(default_factory=dict)  # slices that a begun attempt has lost
     waits: str = ""
-    short: bool = False  # it waits for hardware that Google has not got
+    short: bool = False  # it waits for hardware that is out of stock
     failed: Gone | None = None
     queued: tuple[Queued, ...] = ()  # requests for these nodes
-    strangers: tuple[str, ...] = ()  # what another user or tool created under a name that a person gave for the job
+    strangers: tuple[str, ...] = ()  # created by another user or tool under a name that the user gave for the job
 
     @property
     def there(self) -> list[Node]:
-        """TPU VMs that the attempt has."""
+        """The TPU VMs that the attempt has."""
         return [node for index, node in enumerate(self.nodes) if node is not None and index not in self.gone]
 
 
 def assess(handle: Handle, nodes: Mapping[str, Node], queued: Mapping[str, Queued], store: str) -> Machines:
-    """`nodes` and `queued`: all of the zone, by name. `queued` may be empty where all nodes are READY. `store`: the
-    label of this store."""
+    """Return the state of an attempt's TPU VMs.
+
+    `nodes` and `queued`: all of the zone, by name. `queued` may be empty if all nodes are READY. `store`: the label of
+    this store.
+    """
     plan = handle.plan
     names = target.nodes(plan)
     present = tuple(nodes.get(name) for name in names)
@@ -76,7 +79,7 @@ def assess(handle: Handle, nodes: Mapping[str, Node], queued: Mapping[str, Queue
 
 
 def must_renew(handle: Handle, seen: Machines) -> bool:
-    """Whether what is there was made for an earlier attempt, and this one is to have new machines."""
+    """Return whether the TPU VMs were created for an earlier attempt, and this one is to have new ones."""
     if handle.attempt.action != "reapply":
         return False
     if not target.is_own(handle.plan):
@@ -91,7 +94,7 @@ def had_before(handle: Handle) -> set[str]:
 
 
 def _without_strangers(handle: Handle, seen: Machines, store: str) -> Machines:
-    """Name what is not known by its id, and was not created by tpukit on behalf of this store."""
+    """Move what is neither known by its id nor created by tpukit for this store to `strangers`."""
     known = {*target.of(handle.plan).ids, *had_before(handle)}
     if not known:  # the record of an earlier version: its TPU VMs are known by name until it begins
         return seen
@@ -110,8 +113,10 @@ def _without_strangers(handle: Handle, seen: Machines, store: str) -> Machines:
 
 
 def _is_spent(handle: Handle, seen: Machines) -> bool:
-    """Of TPU VMs that a person named: whether the job had them before, or they are of no use to anybody. Another job,
-    or `tpu vm`, may have recreated them meanwhile, or be about to: those are left alone."""
+    """Return whether TPU VMs that the user named have to be recreated: the job had them before, or they are unusable.
+
+    Leave those alone that another job, or `tpu vm`, may have recreated meanwhile or is about to recreate.
+    """
     had = had_before(handle)
     if any(node is not None and node.id in had for node in seen.nodes):
         return True
@@ -175,7 +180,7 @@ def _why_failed(error: str) -> Reason:
 
 
 def state_of(seen: Machines) -> State:
-    """Of an attempt whose hosts cannot be asked yet."""
+    """Return the state of an attempt whose hosts are not ready yet."""
     if seen.failed is not None:
         return State.FAILED
     return State.SCHEDULED if seen.waits else State.PENDING

@@ -1,4 +1,4 @@
-"""What there is of many attempts in one zone: one list of its TPU VMs, and all their hosts asked at once."""
+"""Observe many attempts in one zone, with one list of its TPU VMs and concurrent requests to all hosts."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ class Observer:
     logs: LogStore
     clock: Clock
     lines: LogProgress = field(default_factory=LogProgress)
-    silent: dict[_Key, float] = field(default_factory=dict)  # hosts that did not answer, since when
+    silent: dict[_Key, float] = field(default_factory=dict)  # hosts that do not answer, since when
 
     def observe(self, handles: Sequence[Handle]) -> Sequence[Observation | TpukitError]:
-        """Of one zone."""
+        """Observe attempts of one zone."""
         machines = self._machines(handles)
         self._forget(handles, machines)
         asked = [
@@ -49,7 +49,7 @@ class Observer:
         ]
 
     def read_logs(self, handle: Handle, names: Sequence[str]) -> bool:
-        """Bring all that these hosts have printed to this machine; whether there may be more later."""
+        """Copy all log lines of these hosts to this machine; return whether more may come later."""
         (machines,) = self._machines([handle])
         if not machines.ready:
             return bool(machines.waits)
@@ -65,7 +65,7 @@ class Observer:
         return running
 
     def tail(self, handle: Handle, host: str, size: int) -> list[str]:
-        """Return the last lines that a host printed; what this machine has of them where the host is unreachable."""
+        """Return the last lines of a host's log, from the local copy if the host is unreachable."""
         stored = self.logs.path(handle, host)
         (machines,) = self._machines([handle])
         piece = self._piece(handle, machines, host, None) if machines.ready else None
@@ -73,7 +73,7 @@ class Observer:
             return lines.tail(stored, size)
         if not self.logs.add(handle, host, piece):
             return lines.tail(stored, size)
-        # This machine has only the beginning of it: read the end, and store no log with a hole in it.
+        # The local copy only has the beginning: read the end, without storing a log with a gap.
         piece = self._piece(handle, machines, host, max(0, piece["size"] - size))
         return lines.split(bytes_of(piece), cut=piece["at"] > 0) if piece else lines.tail(stored, size)
 
@@ -97,7 +97,7 @@ class Observer:
         zone = target.of(handles[0].plan).zone
         nodes = {one.name: one for one in self.client.nodes(zone)}
         self.hosts.keep_only(zone, {one.id for one in nodes.values()})
-        # Requests are listed only where a TPU VM is missing, or hardware may have to be given back.
+        # List requests only if a TPU VM is missing, or hardware may have to be released.
         calm = all(_is_ready(handle, nodes) for handle in handles)
         queued: dict[str, Queued] = {} if calm else {one.name: one for one in self.client.queued(zone)}
         store = target.store_label(self.hosts.sender())
@@ -137,7 +137,7 @@ class Observer:
         if any(isinstance(error, Denied) for error in errors) and not self.hosts.is_admitted(handle.plan, machines):
             return judged.observation if pending else replace(judged.observation, follow_up=FollowUp(admit=True))
         if judged.unseen and not handle.attempt.state.ended:
-            if handle.cancelled:  # the stop itself says what is not known, and ends what is ours to delete
+            if handle.cancelled:  # the stop itself reports unreachable hosts, and deletes what the job created
                 return replace(judged.observation, active=True)
             return _unseen(handle, machines, errors)
         if errors and pending:
@@ -159,11 +159,11 @@ class Observer:
         (facts,) = answer["attempts"]
         name = handle.plan.host_names[index]
         if self.logs.take(handle, name, facts.get("log")) and facts["end"]:
-            self.read_logs(handle, [name])  # what it said last decides what became of it
+            self.read_logs(handle, [name])  # its last lines decide the verdict
         return self._with_log(handle, name, outcome.report_of(facts, now), now)
 
     def _with_log(self, handle: Handle, name: str, report: Report, now: float) -> Report:
-        """With what its log says, as far as it was read."""
+        """Return the report with what the log read so far contains."""
         file = self.logs.path(handle, name)
         said, state = report.progress, report.state
         pattern = handle.plan.spec.progress or ""
@@ -181,7 +181,7 @@ def _is_ready(handle: Handle, nodes: dict[str, Node]) -> bool:
 
 
 def _unseen(handle: Handle, machines: Machines, errors: Sequence[TpukitError]) -> TpukitError:
-    """The error of an attempt that may well run: our own way to its hosts is broken as far as we can tell."""
+    """Return the error of an attempt that may well run: as far as known, only our connection to its hosts failed."""
     error = errors[0] if errors else Transient("no host key is published")
     names = ", ".join(node.name for node in machines.nodes if node is not None)
     words = f"hosts of {handle.plan.id} are not reachable over SSH: {error.message}; the API says that {names} is READY"

@@ -1,4 +1,4 @@
-"""What became of an attempt, from all its hosts and its TPU VMs together. Plain data in, plain data out."""
+"""The outcome of an attempt, from all its hosts and its TPU VMs together. Input and output are plain data."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from tpukit.places.tpu_vm.machines import NODES, Gone, Machines
 from tpukit.places.verdict import KILLED, TERMINATED, HostEnd, Verdict, verdict
 
 SILENT_SECONDS = 240.0
-"""How long a host may not answer before it counts as lost, once a peer of its attempt has failed. A TPU VM that reboots
-takes minutes, and resumes on the same hardware.
+"""Time without an answer after which a host counts as lost, once a peer of its attempt has failed.
 
-Silence alone is no evidence: our own way to the host may be broken. A peer that failed, or whose TPU VM is gone, is
-evidence that the attempt cannot go on, whatever the silent host does.
+A TPU VM that reboots takes minutes, and resumes on the same hardware.
+
+Silence alone is no evidence: our own connection to the host may be broken. A peer that failed, or whose TPU VM is gone,
+is evidence that the attempt cannot continue, whatever the silent host does.
 """
 NOTHING = Progress()
 _SHOWN = {Phase.ABSENT: "waiting", Phase.RUNNING: "running", Phase.ENDED: "ended", Phase.LOST: "lost"}
@@ -28,17 +29,17 @@ _SHOWN = {Phase.ABSENT: "waiting", Phase.RUNNING: "running", Phase.ENDED: "ended
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What one host said, or why it said nothing."""
+    """The state that one host reported, or the reason why it reported none."""
 
-    state: PodState | None = None  # None: it was not asked, or did not answer
+    state: PodState | None = None  # None: no request, or no answer
     frozen: bool = False
     progress: Progress = NOTHING
-    tail: Sequence[str] = ()  # of one that has ended
-    finished: bool = False  # it had come to its end before it was told to leave, as far as it says
+    tail: Sequence[str] = ()  # of a host that has ended
+    finished: bool = False  # it had finished before it was told to stop, by its progress or log
     stop_requested: bool = False
-    saved: int = -1  # the newest checkpoint that its workdir has
+    saved: int = -1  # the newest checkpoint in its workdir
     gone: Gone | None = None
-    silent: float = 0.0  # seconds for which it did not answer
+    silent: float = 0.0  # seconds without an answer
 
     @property
     def seen(self) -> bool:
@@ -48,11 +49,11 @@ class Report:
 @dataclass(frozen=True, slots=True)
 class Judgement:
     observation: Observation
-    unseen: bool = False  # nothing of an attempt that had begun could be seen: `observation` is what it was
+    unseen: bool = False  # no host of a begun attempt is visible: `observation` is the earlier state
 
 
 def report_of(answer: dict[str, Any], now: float) -> Report:
-    """`answer`: what the supervisor says of one attempt. Times of hosts and of this machine may differ a little."""
+    """Convert the supervisor's `answer` about one attempt. Clocks of hosts and this machine may differ a little."""
     said = answer.get("progress")
     return Report(
         state=pods.state_of(answer["began"], answer["end"], locked=answer["locked"], stopping=answer["stop"]),
@@ -64,7 +65,10 @@ def report_of(answer: dict[str, Any], now: float) -> Report:
 
 
 def judge(handle: Handle, machines: Machines, reports: Sequence[Report], now: float, heard: float) -> Judgement:
-    """`reports`: host by host, slice by slice. `heard`: now, on the monotonic clock."""
+    """Return the outcome of an attempt.
+
+    `reports`: host by host, slice by slice. `heard`: now, on the monotonic clock.
+    """
     begun = bool(handle.attempt.learned.get(NODES))
     hosts = tuple(_view(handle, machines, index, report, heard) for index, report in enumerate(reports))
     saved = max((host.saved for host in hosts), default=-1)
@@ -102,7 +106,7 @@ def _failed(report: Report) -> bool:
 
 
 def _left(report: Report) -> bool:
-    """It was told to leave and did so, with an exit code that would otherwise say that it is done."""
+    """Return whether it stopped on request with exit code 0, which would otherwise mean success."""
     state = report.state
     return state is not None and state.phase is Phase.ENDED and state.signalled and state.code == 0
 
@@ -141,14 +145,14 @@ def _ended(handle: Handle, seen: Observation, reports: Sequence[Report], now: fl
         reason=found.reason,
         host=found.host,
         detail=found.detail,
-        active=bool(silent),  # something may still run there
+        active=bool(silent),  # part of it may still run
         ended=max((report.state.ended for report in reports if report.state is not None), default=0.0) or now,
     )
 
 
 def _end(name: str, report: Report, now: float) -> HostEnd:
     state = report.state
-    if not report.seen:  # it takes no blame for what its peers say of themselves
+    if not report.seen:  # it is not blamed for what its peers report
         return HostEnd(name, TERMINATED, order=now, signalled_by_us=True)
     if state is None or report.gone is not None:
         gone = report.gone or Gone(Reason.HOST_LOST, "")
@@ -157,7 +161,7 @@ def _end(name: str, report: Report, now: float) -> HostEnd:
     return HostEnd(
         name,
         code=KILLED if lost else state.code,
-        order=state.ended or now,  # hosts have no other clock in common
+        order=state.ended or now,  # hosts share no other clock
         lost=lost,
         there=True,
         signalled_by_us=state.signalled,

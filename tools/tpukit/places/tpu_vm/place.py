@@ -1,9 +1,8 @@
-"""The tpu-vm place: a job has TPU VMs, its own or ones that a person named, and a supervisor on each of their hosts.
+"""The tpu-vm place: a job has TPU VMs, its own or named ones, with a supervisor on each of their hosts.
 
-There is no controller in the background: an observation says that peers of a failed host should leave, or that hosts
-do not know this driver's key yet, and the driver has that done under the job's lease. What an attempt needs to be
-recognised is in the names and labels of its TPU VMs, on their disks and in its record, so another driver on another
-machine goes on from there.
+There is no background controller: an observation requests to stop peers of a failed host, or to add this driver's key
+to hosts, and the driver does so under the job's lease. What identifies an attempt is in the names and labels of its TPU
+VMs, on their disks and in its record, so that another driver on another machine can continue.
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ class TpuVmPlace:
         code: Code | None = None,
         workdirs: Workdirs | None = None,
     ) -> None:
-        """`sender`: the mark of this store on what it makes."""
+        """Initialize with `sender`, the mark of this store on what it creates."""
         self._root, self._clock, self._sender = root, clock, sender
         self._cloud, self._channel = cloud, channel
         self._clients: dict[str, TpuVms] = {}
@@ -113,7 +112,7 @@ class TpuVmPlace:
         return replace(plan, vms=replace(target.of(plan), ids=self._acquiring(plan).ids(plan))) if named else plan
 
     def taken(self, plan: Plan) -> frozenset[str]:
-        """Names of queued resources, whoever made them."""
+        """Return the names of queued resources, including those of other users."""
         queued = self._acquiring(plan).queued(target.of(plan).zone)
         return frozenset(queued)
 
@@ -126,7 +125,7 @@ class TpuVmPlace:
         return []
 
     def check_code(self, plan: Plan) -> None:
-        """A driver that has the code takes the job on, whichever machine it is on."""
+        """Check that the code exists; a missing snapshot is no error, since a driver on another machine may have it."""
         if plan.snapshot:
             with suppress(Transient):
                 self._code.require(plan)
@@ -206,7 +205,7 @@ class TpuVmPlace:
             logins = hosts.logins(handle.plan, there)
             answers = hosts.tell(handle, logins, "stop", grace=grace)
             if any(isinstance(answer, Denied) for answer in answers):
-                hosts.admit(handle.plan, machines)  # the next call finds them open
+                hosts.admit(handle.plan, machines)  # the next call finds the hosts accessible
             if handle.cancelled and not handle.attempt.state.ended:
                 unreachable = _unreachable(handle.plan, there, logins, answers)
                 self._stopping.note(handle, unreachable, lambda: acquiring.release(handle))
@@ -224,7 +223,7 @@ class TpuVmPlace:
                 raise answer
 
     def execute(self, handle: Handle, host: str, command: Sequence[str], *, terminal: bool) -> int:
-        """Over SSH, in the home folder of the login."""
+        """Run a command over SSH, in the home folder of the login."""
         plan = handle.plan
         machines = self._acquiring(plan).assess(handle)
         login = self._hosts(plan).logins(plan, self._there(machines))[plan.host_names.index(host)]
@@ -306,7 +305,7 @@ class TpuVmPlace:
 def _unreachable(
     plan: Plan, there: Sequence[Node | None], logins: Sequence[Login | None], answers: Sequence[Answer | TpukitError]
 ) -> list[str]:
-    """Return the hosts of TPU VMs that are there and did not answer."""
+    """Return the hosts of existing TPU VMs that did not answer."""
     said = iter(answers)
     silent = [login is None or isinstance(next(said), TpukitError) for login in logins]
     hosts = plan.slice.hosts

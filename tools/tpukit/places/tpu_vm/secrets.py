@@ -1,4 +1,4 @@
-"""The wandb key of whoever drives a job: it travels to hosts over SSH as content, and lies there in memory only.
+"""The wandb key of the job's driver, sent to hosts over SSH as content and only held in memory there.
 
 It is in no job file, record, log, argument or environment of a stored process: programs find it in the netrc file that
 $NETRC names, where wandb looks for it. https://docs.wandb.ai/guides/track/environment-variables
@@ -18,8 +18,10 @@ _SERVER = "https://api.wandb.ai"
 
 
 def wandb(env: Mapping[str, str]) -> str:
-    """A line of netrc: with $WANDB_API_KEY of this process, or what `wandb login` left on this machine; empty where
-    there is neither. `env`: of the job, which may name another server."""
+    """Return a netrc line with $WANDB_API_KEY of this process, or the key of `wandb login` on this machine.
+
+    Empty if there is neither. `env`: of the job, which may name another server.
+    """
     server = urlsplit(env.get("WANDB_BASE_URL", os.environ.get("WANDB_BASE_URL", _SERVER))).hostname or ""
     key = os.environ.get(KEY, "") or _known(server)
     return f"machine {server} login user password {key}\n" if server and key and key.isprintable() else ""

@@ -1,8 +1,7 @@
-"""The user's code on its way to drivers of other machines: it lies in the job's bucket, beside what the job writes.
+"""Transport of the user's code to drivers on other machines, through the job's bucket.
 
-The sender puts it there before it records the job, and a driver that has the snapshot when it submits; one that has not
-fetches it, and checks that it is what its name says. Without a bucket the job waits for a driver on the machine that
-has the code.
+The sender uploads it before it records the job, and a driver that has the snapshot when it submits. A driver without it
+downloads it and verifies its digest. Without a bucket, the job waits for a driver on the machine that has the code.
 """
 
 from __future__ import annotations
@@ -30,10 +29,10 @@ class Code:
     shelf: Path
     create: Callable[[str, bytes, str], None] = objects.create
     download: Callable[[str], bytes] = objects.download
-    shared: set[str] = field(default_factory=set)  # addresses that this process has put code at
+    shared: set[str] = field(default_factory=set)  # addresses that this process has uploaded code to
 
     def share(self, plan: Plan) -> None:
-        """Put the snapshot into the job's bucket. The job does without where this driver cannot write there."""
+        """Upload the snapshot to the job's bucket. The job runs without that if this driver cannot write there."""
         try:
             self.put(plan)
         except LeaseLost:
@@ -42,7 +41,7 @@ class Code:
             return
 
     def put(self, plan: Plan) -> None:
-        """Put the snapshot into the job's bucket, for drivers that have not got it."""
+        """Upload the snapshot to the job's bucket, for drivers that do not have it."""
         address = address_of(plan)
         if (
             not address
@@ -57,11 +56,11 @@ class Code:
         self.shared.add(address)
 
     def require(self, plan: Plan) -> Path:
-        """Return where the snapshot lies on this machine, fetched from the job's bucket where it was missing.
+        """Return the local path of the snapshot, downloaded from the job's bucket if it is missing.
 
         Raises:
             Transient: It is neither here nor in the bucket. The driver releases the job after a while, so that one that
-                has the code can take it.
+            has the code can take it.
         """
         assert plan.snapshot
         digest = plan.snapshot.digest
@@ -95,14 +94,14 @@ class Code:
 
 
 def address_of(plan: Plan) -> str:
-    """Return where in the job's bucket its code lies; empty where it has none."""
+    """Return the address of the code in the job's bucket; empty if it has none."""
     if not plan.snapshot or not plan.workdir.startswith("gs://"):
         return ""
     return f"{plan.workdir}/.tpukit/code/{plan.snapshot.digest}.tar.gz"
 
 
 def pack(folder: Path) -> bytes:
-    """Return a snapshot as one archive."""
+    """Pack a snapshot into one archive."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:gz", compresslevel=6) as archive:
         for path in sorted(folder.iterdir()):

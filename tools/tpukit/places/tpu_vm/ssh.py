@@ -1,4 +1,4 @@
-"""Hosts asked over SSH: one connection to each, all on one thread of their own. Safe from any thread."""
+"""Requests to hosts over SSH, with one connection to each, all on one background thread. Thread-safe."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CONNECT_SECONDS = 10.0
 KEEPALIVE_SECONDS, KEEPALIVES = 5, 3
 AT_ONCE = 64
 CONFIG = "TPUKIT_SSH_CONFIG"
-"""Variable with a file of OpenSSH's form, for hosts that do not listen on port 22."""
+"""Variable with an OpenSSH configuration file, for hosts that do not listen on port 22."""
 _FOLDER = ".tpukit/programs"
 _INSTALL = (
     "import json,os,sys\n"
@@ -41,7 +41,7 @@ _INSTALL = (
 
 class Ssh:
     def __init__(self, folder: Path, key: str | None = None) -> None:
-        """`key`: a private key; without one, tpukit's own lies in `folder`."""
+        """Initialize. `key`: a private key; without one, tpukit's own in `folder` is used."""
         try:
             import asyncssh
         except ImportError as error:
@@ -52,7 +52,7 @@ class Ssh:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-        self._waiting: set[Future[Any]] = set()  # what threads wait for
+        self._waiting: set[Future[Any]] = set()  # results that threads wait for
         self._connections: dict[Login, asyncio.Task[Any]] = {}
 
     def public_key(self) -> str:
@@ -69,7 +69,7 @@ class Ssh:
         return answers
 
     def execute(self, logins: Sequence[Login], argv: Sequence[str], seconds: float) -> list[Executed | TpukitError]:
-        """A program on each of these hosts, all at once: exit code, output, errors."""
+        """Run a program on all of these hosts concurrently; return exit code, output and errors of each."""
         self._private()
 
         async def one(login: Login) -> Executed | TpukitError:
@@ -84,9 +84,9 @@ class Ssh:
         return self._wait(everywhere())
 
     def attached(self, login: Login, argv: Sequence[str], *, terminal: bool) -> int:
-        """Run a command on a host with the input and output of this process: its exit code.
+        """Run a command on a host with the input and output of this process, and return its exit code.
 
-        SSH has one text for a command: the words are quoted here, and nowhere else.
+        SSH passes a command as one string, so the words are quoted here, and nowhere else.
         """
         self._private()
         fence.check()
@@ -115,7 +115,7 @@ class Ssh:
         return int(done.exit_status)
 
     def close(self) -> None:
-        """Whoever still waits for an answer is told that none will come."""
+        """Close all connections. Pending requests fail."""
         with self._lock:
             loop, thread, self._loop, self._thread = self._loop, self._thread, None, None
             waiting = list(self._waiting)
@@ -140,7 +140,7 @@ class Ssh:
                 self._waiting.discard(future)
 
     def _begin(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
-        with self._lock:  # what begins before `close` is known to it
+        with self._lock:  # so that `close` knows what begins before it
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
                 self._thread = threading.Thread(target=self._loop.run_forever, name="ssh", daemon=True)
@@ -194,7 +194,7 @@ class Ssh:
                 with suppress(ValueError):
                     answer: Answer = json.loads(out)
                     return answer
-            if code == 2 and b"supervisor.py" in err:  # the host has not got it yet
+            if code == 2 and b"supervisor.py" in err:  # not installed on the host yet
                 await self._install(call)
                 continue
             last = err.decode(errors="replace").strip().splitlines()[-1:] or ["no message"]
@@ -214,9 +214,9 @@ class Ssh:
     async def _run(
         self, call: Call, command: str, content: bytes, check: fence.Check | None = None
     ) -> tuple[int, bytes, bytes]:
-        """Exit code and output. A lost connection is opened again once: every request can be repeated.
+        """Return exit code and output. Reopen a lost connection once, since every request can be repeated.
 
-        `check`: the fence of a request that changes something, asked once the connection stands.
+        `check`: the fence of a request that changes something, checked once connected.
         """
         ssh = self._ssh
         for last in (False, True):
@@ -236,7 +236,7 @@ class Ssh:
                 if last or isinstance(error, (ssh.PermissionDenied, ssh.HostKeyNotVerifiable)):
                     raise self._translated(call.login, error) from error
                 continue
-            # A connection that died gives no exit status, and a program that was killed gives a signal instead.
+            # A lost connection gives no exit status, and a killed program a signal instead.
             if done.exit_status is not None and done.exit_signal is None:
                 return int(done.exit_status), bytes(done.stdout or b""), bytes(done.stderr or b"")
             self._drop(call.login)

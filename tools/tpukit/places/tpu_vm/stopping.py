@@ -1,7 +1,7 @@
-"""Stopping an attempt on hosts that a driver cannot reach.
+"""Stop an attempt on hosts that a driver cannot reach.
 
-Whether a program runs on such a host is not known. TPU VMs that tpukit created for the job can be deleted without an
-answer of their hosts. TPU VMs that a person named are not ours to delete.
+It is unknown whether a program runs on such a host. TPU VMs that tpukit created for the job can be deleted without
+contact to their hosts. TPU VMs that the user named are not ours to delete.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tpukit.places.base import Handle
 from tpukit.places.tpu_vm import target
 
 UNREACHABLE_SECONDS = 180.0
-"""How long hosts may not answer a stop before TPU VMs that tpukit created are deleted through the API."""
+"""Time without an answer to a stop after which TPU VMs that tpukit created are deleted through the API."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +24,10 @@ class Stopping:
     since: dict[tuple[str, int], float] = field(default_factory=dict)  # attempts whose hosts do not answer
 
     def note(self, handle: Handle, unreachable: Sequence[str], release: Callable[[], None]) -> None:
-        """Take note of the hosts that did not answer a stop, and `release` the hardware when it is time.
+        """Record the hosts that did not answer a stop, and `release` the hardware when the time is over.
 
         Raises:
-            Transient: Hosts do not answer. It says what follows from that.
+            Transient: Hosts do not answer. The message has the consequences.
         """
         key = handle.plan.id, handle.attempt.number
         if not unreachable:

@@ -1,7 +1,7 @@
-"""TPU VMs that this store made and that belong to no active job: queued resources cost quota until they are deleted.
+"""Sweep TPU VMs that this store created and no active job needs, because queued resources cost quota.
 
-Zones to look into come from the records of jobs, active and ended ones, and from a file of this machine: a driver that
-was fenced may have created something in a zone that only the record names.
+The zones to list come from the records of active and ended jobs, and from a file of this machine: a driver that was
+fenced may have created something in a zone that only the record names.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ class _Found:
 
 @dataclass(frozen=True, slots=True)
 class Sweeper:
-    file: Path  # zones that this machine knows something was created in
+    file: Path  # zones in which this machine knows of resources
     clock: Clock
     sender: Callable[[], str]
     suspects: Suspects = field(default_factory=Suspects)
 
     def note(self, where: VmTarget) -> None:
-        """Remember a zone, for the time when no record names it any more."""
+        """Store a zone, for when no record names it any more."""
         line = f"{where.project} {where.zone}\n"
         with suppress(OSError):  # then this machine finds it in records alone
             known = self.file.read_text(encoding="utf-8") if self.file.exists() else ""
@@ -70,7 +70,7 @@ class Sweeper:
                 there |= {one.key: one for one in self._listed(client(project), project, zone)}
             except TpukitError as error:
                 complain(f"{zone} of {project} was not swept: {error}")
-        jobs = known()  # after looking: what was created since is not among `there`
+        jobs = known()  # after listing: what was created since is not in `there`
         active = {handle.plan.id for handle in jobs.handles} | jobs.unreadable
         named = {name for handle in jobs.handles for name in target.nodes(handle.plan)}
         unowned = [key for key, one in there.items() if one.job not in active and one.name not in named]
@@ -96,7 +96,7 @@ class Sweeper:
             noted = self.file.read_text(encoding="utf-8").splitlines()
         zones = {(plan.vms.project, plan.vms.zone) for plan in plans if plan.vms is not None and plan.vms.zone}
         for words in (line.split() for line in noted):
-            if len(words) == 2:  # a line that was cut off on a full disk names nothing
+            if len(words) == 2:  # a line cut off by a full disk is ignored
                 zones.add((words[0], words[1]))
         return sorted(zones)
 

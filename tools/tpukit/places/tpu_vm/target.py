@@ -1,4 +1,4 @@
-"""What a job's TPU VMs are called, how they are asked for, and by which labels they are known again."""
+"""The names of a job's TPU VMs, the requests that create them, and the labels that identify them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tpukit.jobs.spec.job import Reservation
 
 JOB, ATTEMPT, STORE = "tpukit-job", "tpukit-attempt", "tpukit-store"
 SHARED_STORE = "tpukit-shared-store"
-"""Label of TPU VMs that tpukit created for people: the store on whose behalf. No sweep removes them."""
+"""Label of TPU VMs that tpukit created for users: the store on whose behalf. No sweep removes them."""
 # https://cloud.google.com/tpu/docs/runtimes
 _RUNTIMES = {
     "v2": "tpu-ubuntu2204-base",
@@ -34,28 +34,28 @@ def of(plan: Plan) -> VmTarget:
 
 
 def is_own(plan: Plan) -> bool:
-    """Whether the job makes its TPU VMs, and gives them back."""
+    """Return whether the job creates its TPU VMs, and releases them."""
     return not of(plan).nodes
 
 
 def nodes(plan: Plan) -> tuple[str, ...]:
-    """Names of the TPU VMs, slice by slice."""
+    """Return the names of the TPU VMs, slice by slice."""
     return of(plan).nodes or tuple(f"{plan.id}-{index}" for index in range(plan.spec.slices))
 
 
 def login_user(settings: Settings) -> str:
-    """As whom hosts are entered. None lets root in: https://cloud.google.com/tpu/docs/manage-tpus-tpu-vm"""
+    """Return the user to log in to hosts as, never root: https://cloud.google.com/tpu/docs/manage-tpus-tpu-vm."""
     user = settings.ssh_user or getpass.getuser()
     return "tpukit" if user == "root" else user
 
 
 def store_label(sender: str) -> str:
-    """A store as the value of a label, which takes few characters."""
+    """Return a label value for a store, since label values are short."""
     return hashlib.sha256(sender.encode()).hexdigest()[:24]
 
 
 def made_for(labels: Mapping[str, str], plan: Plan) -> int | None:
-    """The attempt of this job that something was made for; None: it was not made for this job."""
+    """Return the attempt of this job that something was created for; None if it was not created for this job."""
     number = labels.get(ATTEMPT, "")
     return int(number) if labels.get(JOB) == plan.id and number.isdigit() else None
 
@@ -74,7 +74,7 @@ def runtime_of(shape: Slice, settings: Settings) -> str:
 
 
 def requests(plan: Plan, attempt: int, sender: str, key: str) -> list[Request]:
-    """One for all slices that the job makes itself, so that they come together; one for each that a person named."""
+    """Return one request for all slices that the job creates, so that they come together; else one per named TPU VM."""
     capacity = plan.spec.capacity
     target, names = of(plan), nodes(plan)
     groups = [(plan.id, names)] if is_own(plan) else [(name, (name,)) for name in names]
@@ -86,7 +86,7 @@ def requests(plan: Plan, attempt: int, sender: str, key: str) -> list[Request]:
             runtime=runtime(plan),
             spot=capacity == "spot",
             reservation=_reservation(target, capacity) if isinstance(capacity, Reservation) else "",
-            # What a person named stays theirs when it is recreated: it is not swept.
+            # A TPU VM that the user named stays the user's when it is recreated: it is not swept.
             labels={
                 JOB: plan.id,
                 ATTEMPT: str(attempt),
@@ -94,7 +94,7 @@ def requests(plan: Plan, attempt: int, sender: str, key: str) -> list[Request]:
             },
             metadata={"ssh-keys": f"{target.user}:{key}"},
             external_ips=plan.settings.external_ips,
-            # Without a driver nothing would use the hardware. A driver that is there makes the request again.
+            # Without a driver the hardware would be idle. An active driver repeats the request.
             valid_seconds=plan.spec.max.unattended if is_own(plan) else 0,
         )
         for name, members in groups

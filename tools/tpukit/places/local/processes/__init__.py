@@ -1,7 +1,7 @@
-"""Runs one pod as a process group on this machine, and tells what became of it.
+"""Run pods as process groups on this machine, and report their state.
 
-Nothing is kept in memory: a pod is a folder, so any process can look at it, stop it, or start it again (which does
-nothing if it ran already). See shim.py for the files.
+There is no state in memory: a pod is a folder, so any process can observe it, stop it, or start it again (without
+effect if it already ran). See shim.py for the files.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pathlib import Path
 from tpukit.core.errors import Transient
 
 MARK = "TPUKIT_POD"
-"""Environment variable that holds the pod's folder: how processes that slipped away are found again."""
+"""Environment variable that holds the pod's folder, to find processes that left the process group."""
 
 _LOG = re.compile(r"log(\.\d+)?")
 _PROC = Path("/proc")
@@ -35,7 +35,7 @@ _JOIN = Path(__file__).with_name("join.py")
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """A file or folder that a pod sees at another path. Linux only; ask can_mount() first."""
+    """A file or folder that a pod sees at another path. Linux only; check can_mount() first."""
 
     source: Path
     target: str
@@ -44,12 +44,12 @@ class Mount:
 
 @dataclass(frozen=True, slots=True)
 class Confinement:
-    """What a pod may not do although who starts it may. Linux only; the first two need can_mount()."""
+    """Restrictions of a pod compared to the user that starts it. Linux only; the first two need can_mount()."""
 
-    user: tuple[int, int] | None = None  # ids of user and group that it sees itself run as; files it makes stay ours
-    read_only_root: bool = False  # nothing can be written but through its mounts
-    no_new_privileges: bool = False  # a program that has more gives it no more
-    capabilities: tuple[str, ...] | None = None  # that it keeps at most, by names of the kernel; None: all
+    user: tuple[int, int] | None = None  # ids of user and group that it sees itself run as; files it creates stay ours
+    read_only_root: bool = False  # only its mounts are writable
+    no_new_privileges: bool = False  # programs with more privileges do not grant them
+    capabilities: tuple[str, ...] | None = None  # the maximum, by kernel names; None: all
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,30 +58,29 @@ class Pod:
     argv: tuple[str, ...]
     env: Mapping[str, str]
     cwd: Path
-    disks: tuple[Path, ...] = ()  # folders whose disk running full would explain a failure
-    memory: int = 0  # bytes it may take; it is killed at more
-    memory_folders: tuple[Path, ...] = ()  # what they hold is memory that it takes
+    disks: tuple[Path, ...] = ()  # folders on disks that may run full and so explain a failure
+    memory: int = 0  # maximum bytes; it is killed above that
+    memory_folders: tuple[Path, ...] = ()  # folders whose content counts as its memory
     mounts: tuple[Mount, ...] = ()
-    absent: tuple[str, ...] = ()  # files and folders that it does not see, where it has mounts
-    empty: tuple[str, ...] = ()  # folders that hold nothing for it but its mounts, where it has some
-    hostname: str = ""  # its own, where it has mounts; "": the machine's
-    shared_memory: int = 0  # bytes of a /dev/shm of its own, where it has mounts; 0: the machine's
+    absent: tuple[str, ...] = ()  # files and folders hidden from it, if it has mounts
+    empty: tuple[str, ...] = ()  # folders that only show its mounts, if it has some
+    hostname: str = ""  # its own, if it has mounts; "": the machine's
+    shared_memory: int = 0  # bytes of its own /dev/shm, if it has mounts; 0: the machine's
     stamped: bool = False  # the log holds the time of every line
-    log_bytes: int = 0  # a stamped log that is so long goes on in another file; 0: it never does
-    starts_pods: bool = False  # pods that it starts are none of its own processes: they outlive it
-    init: bool = False  # its first process is told to leave as the first one of a container is: only where it listens
+    log_bytes: int = 0  # size at which a stamped log continues in another file; 0: never
+    starts_pods: bool = False  # pods that it starts are not its own processes: they outlive it
+    init: bool = False  # its first process gets signals as a container's does: only those it handles
     confinement: Confinement | None = None
-    # Targets of mounts that answer as GCS FUSE does, each with how much a folder may hold that is renamed. Ask
-    # can_guard() first.
+    # Mount targets that behave like GCS FUSE, each with the limit for a folder rename. Check can_guard() first.
     buckets: Mapping[str, int] = field(default_factory=dict)
-    denied: tuple[str, ...] = ()  # those of them that are read only because it is not allowed to write there
+    denied: tuple[str, ...] = ()  # those of them that are read-only for lack of permission
 
 
 class Phase(StrEnum):
     ABSENT = "absent"  # never started
     RUNNING = "running"
     ENDED = "ended"
-    LOST = "lost"  # killed together with the process that watched it
+    LOST = "lost"  # killed together with its shim
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,19 +89,19 @@ class PodState:
     pid: int = 0
     shim: int = 0
     began: float = 0.0
-    awake: float = 0.0  # the same on a clock that stands still while the machine sleeps; 0: nobody knows
+    awake: float = 0.0  # the same on a clock that stops while the machine sleeps; 0: unknown
     ended: float = 0.0
-    order: float = 0.0  # a clock shared by all pods of this machine, for who failed first
+    order: float = 0.0  # a clock shared by all pods of this machine, to order failures
     code: int = 0
-    signalled: bool = False  # it ended after being told to leave
-    told_at: int = 0  # bytes of its log that it had printed by then
-    error: str = ""  # what kept it from starting
+    signalled: bool = False  # it ended after it was told to stop
+    told_at: int = 0  # size of its log by then
+    error: str = ""  # why it could not start
     out_of_memory: bool = False
     disk_full: bool = False
 
 
 def start(pods: Iterable[Pod]) -> None:
-    """Start pods side by side. Returns when each has begun; starting one twice runs it once."""
+    """Start pods concurrently, and return when each has begun. Starting one twice runs it once."""
     shims = []
     for pod in pods:
         pod.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -145,10 +144,10 @@ def _start_shim(folder: Path) -> subprocess.Popen[bytes]:
 
 
 def status(folder: Path) -> PodState:
-    # Read in this order: a lock that is free after the beginning was read stays so, and then the end is final.
+    # In this order: a lock that is free after the beginning was read stays free, and then the end is final.
     began = _read(folder / "began")
     stopping, locked = stop_requested(folder), _locked(folder / "lock")
-    if began is None and stopping and not locked:  # whoever locks it from now on finds the note and does not start it
+    if began is None and stopping and not locked:  # a later lock holder finds the note and does not start the pod
         began = _read(folder / "began")
     return state_of(began, _read(folder / "end"), locked=locked, stopping=stopping)
 
@@ -156,8 +155,10 @@ def status(folder: Path) -> PodState:
 def state_of(
     began: Mapping[str, object] | None, ended: Mapping[str, object] | None, *, locked: bool, stopping: bool
 ) -> PodState:
-    """What the files of a pod say, wherever it ran: `began` was read first, then whether a stop was asked for and the
-    lock is held, then `ended`."""
+    """Return the state that the files of a pod describe, wherever it ran.
+
+    The order of reading: `began`, then whether a stop was requested and the lock is held, then `ended`.
+    """
     if began is None:
         never = stopping and not locked
         return PodState(Phase.ENDED, code=143, signalled=True) if never else PodState(Phase.ABSENT)
@@ -186,9 +187,9 @@ def state_of(
 
 
 def stop(folder: Path, grace: float) -> None:
-    """Tell a pod to leave; it is killed when the grace is over, whether or not the caller still lives by then.
+    """Tell a pod to stop; it is killed after the grace period, even if the caller has ended by then.
 
-    One that has not begun never will.
+    A pod that has not begun never begins.
     """
     if status(folder).phase in (Phase.ENDED, Phase.LOST):
         return
@@ -196,36 +197,38 @@ def stop(folder: Path, grace: float) -> None:
     try:
         _write(folder / "stop", {"grace": grace})
     except OSError:
-        # On a full disk there is no note and so no grace, which is better than a pod that nobody can stop.
+        # On a full disk, stop without a note and so without grace.
         if not (folder / "began").exists():
             raise
-    began = _read(folder / "began")  # looked for after the note was written: we find the shim, or it finds the note
+    began = _read(folder / "began")  # read after the note was written: either we find the shim, or it finds the note
     if began is not None and _locked(folder / "lock"):
         with suppress(ProcessLookupError):
             os.kill(_int(began["shim"]), signal.SIGTERM)
 
 
 def can_mount(folder: Path, *, user: tuple[int, int] | None = None) -> bool:
-    """Whether pods can have a file system of their own here, and a user. `folder` is empty and stays so."""
+    """Return whether pods can have their own file system here, and a user. `folder` is empty and stays empty."""
     argv = [sys.executable, "-I", "-S", str(_MOUNTS), str(folder), *map(str, user or ())]
     return sys.platform == "linux" and subprocess.run(argv, capture_output=True, check=False).returncode == 0
 
 
 def can_guard() -> bool:
-    """Whether mounts of pods can answer as GCS FUSE does here."""
+    """Return whether mounts of pods can behave like GCS FUSE here."""
     argv = [sys.executable, "-I", "-S", str(_FILTER)]
     return sys.platform == "linux" and subprocess.run(argv, capture_output=True, check=False).returncode == 0
 
 
 def joining(folder: Path, pid: int, command: Sequence[str]) -> list[str]:
-    """The command that runs another one beside the process `pid` of a pod: with its files, its user and no more
-    privileges than it has."""
+    """Return the command that runs another one beside the process `pid` of a pod.
+
+    It has the same files, the same user and at most the same privileges.
+    """
     confined = (_read(folder / "pod.json") or {}).get("confined")
     return [sys.executable, "-I", "-S", str(_JOIN), str(pid), json.dumps(confined), *command]
 
 
 def members(folder: Path) -> list[int]:
-    """Processes of a running pod, its first one first."""
+    """Return the processes of a running pod, its first one first."""
     state = status(folder)
     if state.phase is not Phase.RUNNING:
         return []
@@ -239,7 +242,7 @@ def members(folder: Path) -> list[int]:
 
 
 def lose(folder: Path) -> None:
-    """Kill a pod together with its shim, so that nothing is left to say how it ended: a machine that lost power."""
+    """Kill a pod together with its shim, so that its end is not recorded, as if the machine had lost power."""
     began = _read(folder / "began")
     if began is not None and _read(folder / "end") is None and _locked(folder / "lock"):
         with suppress(ProcessLookupError):
@@ -248,7 +251,7 @@ def lose(folder: Path) -> None:
 
 
 def stopped(pid: int) -> bool:
-    """Whether a process was stopped by a signal and waits to be continued."""
+    """Return whether a process was stopped by a signal and can be continued."""
     try:
         return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] in ("T", "t")
     except OSError:
@@ -260,30 +263,32 @@ def stop_requested(folder: Path) -> bool:
 
 
 def kill_strays(folder: Path) -> list[int]:
-    """Kill processes of pods below `folder` that outlived their shim; ids of those found."""
+    """Kill processes of pods below `folder` that outlived their shim; return their ids."""
     killed: dict[int, None] = {}
     empty = 0
-    for _ in range(100):  # one that is killed later than its child may have started another by then
+    for _ in range(100):  # one killed after its child may have started another
         found = strays(folder)
         for pid in found:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         killed |= dict.fromkeys(found)
         empty = 0 if found else empty + 1
-        if empty == 2:  # a process has no environment to be seen while it becomes another program
+        if empty == 2:  # a process has no readable environment during exec
             break
         time.sleep(0.01)
     return list(killed)
 
 
 def strays(folder: Path) -> list[int]:
-    """Processes that carry the mark of a pod below `folder`, this one left out."""
+    """Return the processes that carry the mark of a pod below `folder`, except this one."""
     return [pid for pid, pod in _marked() if pod == folder or pod.is_relative_to(folder)]
 
 
 def living(folder: Path) -> dict[Path, list[int]]:
-    """Pods below `folder` of which something runs, with the processes that carry their mark. All processes of this
-    machine are read once, however many pods ever ran."""
+    """Return the pods below `folder` with running processes, and those that carry their mark.
+
+    Reads all processes of this machine once, however many pods ever ran.
+    """
     if not _PROC.is_dir():
         return {began.parent: [] for began in folder.rglob("began") if not began.with_name("end").exists()}
     pods: dict[Path, list[int]] = {}
@@ -297,7 +302,7 @@ def living(folder: Path) -> dict[Path, list[int]]:
 
 
 def _marked() -> Iterator[tuple[int, Path]]:
-    """Processes of pods, with the pod's folder, this process left out."""
+    """Yield processes of pods with the pod's folder, except this process."""
     mark = f"{MARK}=".encode()
     for pid, environ in _processes("environ"):
         for word in environ.split(b"\0") if mark in environ else ():
@@ -306,7 +311,7 @@ def _marked() -> Iterator[tuple[int, Path]]:
 
 
 def _shimmed() -> Iterator[Path]:
-    """Folders of pods whose shim lives."""
+    """Yield folders of pods whose shim runs."""
     for _, command in _processes("cmdline"):
         words = command.rstrip(b"\0").split(b"\0")
         if len(words) > 2 and words[-2].endswith(b"/pods/shim.py"):
@@ -315,23 +320,26 @@ def _shimmed() -> Iterator[Path]:
 
 def _processes(file: str) -> Iterator[tuple[int, bytes]]:
     for entry in _PROC.glob(f"[0-9]*/{file}"):
-        with suppress(OSError):  # gone, or somebody else's
+        with suppress(OSError):  # gone, or another user's
             yield int(entry.parent.name), entry.read_bytes()
 
 
 def log_files(folder: Path) -> list[Path]:
-    """The files of a pod's log that are there, the oldest first."""
+    """Return the existing files of a pod's log, the oldest first."""
     return sorted((file for file in folder.glob("log*") if _LOG.fullmatch(file.name)), key=log_number)
 
 
 def log_number(file: Path) -> int:
-    """How many files of the same log came before it."""
+    """Return the number of earlier files of the same log."""
     return int(file.name.removeprefix("log").removeprefix(".") or 0)
 
 
 def tail(folder: Path, lines: int = 400, size: int = 131_072, until: int | None = None) -> Sequence[str]:
-    """The last lines a pod printed, or had printed `until` so many bytes: enough for an exception and all that JAX and
-    the program's own threads say after it. Of a log of several files, those of the newest."""
+    """Return the last lines that a pod printed, by default or up to `until` bytes of its log.
+
+    They suffice for an exception and all that JAX and the program's own threads print after it. If the log has several
+    files, they come from the newest.
+    """
     try:
         with next(reversed(log_files(folder)), folder / "log").open("rb") as log:
             end = log.seek(0, os.SEEK_END)
@@ -357,7 +365,7 @@ def _locked(path: Path) -> bool:
 
 
 def _read(path: Path) -> dict[str, object] | None:
-    """A JSON file; None while it is missing or blank."""
+    """Read a JSON file; None while it is missing or blank."""
     try:
         text = path.read_text(encoding="utf-8").strip("\0 \n")
     except FileNotFoundError:

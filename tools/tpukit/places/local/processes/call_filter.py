@@ -1,7 +1,7 @@
-"""Has the kernel stop a process at some system calls and ask another one: those for which GCS FUSE has another answer.
+"""Make the kernel pass some system calls of a process to another one: those that GCS FUSE answers differently.
 
-https://man7.org/linux/man-pages/man2/seccomp_unotify.2.html. Run with the standard library alone. Linux on x86-64 and
-arm64; run as a program, it tells whether it can work here.
+https://man7.org/linux/man-pages/man2/seccomp_unotify.2.html. Uses the standard library only. Linux on x86-64 and arm64;
+as a program, it reports whether it works here.
 """
 
 from __future__ import annotations
@@ -34,13 +34,15 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def names() -> dict[int, str]:
-    """Of the calls that are asked about, by number."""
+    """Return the names of the filtered calls, by number."""
     return {number: name for name, number in _MACHINES[os.uname().machine][2].items()}
 
 
 def install(*, denied: bool = False) -> int:
-    """From now on this process and all that it starts are asked about. A file for who answers; closed by exec.
-    `denied`: of some buckets it has to be asked whenever a file is opened to be written to."""
+    """Filter this process and all that it starts from now on, and return the listener's file, closed by exec.
+
+    `denied`: some buckets are read-only, so files opened for writing are filtered too.
+    """
     if os.uname().machine not in _MACHINES:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
     arch, seccomp, numbers = _MACHINES[os.uname().machine]
@@ -51,7 +53,7 @@ def install(*, denied: bool = False) -> int:
 
 
 def _program(arch: int, numbers: dict[str, int], opening: int) -> bytes:
-    """`opening`: flags of which a file has to be opened with one to be asked about."""
+    """Return the filter program. `opening`: flags with which opening a file is filtered."""
     by_argument = [
         ("fcntl", 1, _IF_EQUAL, _LOCKS),
         ("open", 1, _IF_ANY, (opening,)),
@@ -59,7 +61,7 @@ def _program(arch: int, numbers: dict[str, int], opening: int) -> bytes:
     ]
     looked_into = {name for name, *_ in by_argument}
     asked = sorted(number for name, number in numbers.items() if name not in looked_into)
-    # Jumps go to the last line, which asks, to the one before it, or over so many lines.
+    # Jumps go to the last line, which asks, to the one before it, or over the given number of lines.
     lines: list[tuple[int, int | str, int, int]] = [(_LOAD, 0, 0, 4), (_IF_EQUAL, 1, 0, arch), (_RETURN, 0, 0, _ALLOW)]
     lines += [(_LOAD, 0, 0, 0), *((_IF_EQUAL, "ask", 0, number) for number in asked)]
     for name, argument, test, values in by_argument:
@@ -74,7 +76,7 @@ def _program(arch: int, numbers: dict[str, int], opening: int) -> bytes:
 
 
 def listener(pid: int, number: int) -> int:
-    """The file that `install` gave to another process."""
+    """Return the file that `install` returned in another process."""
     process = call(_PIDFD_OPEN, pid, 0)
     try:
         return call(_PIDFD_GETFD, process, number, 0)
@@ -92,8 +94,8 @@ def call(number: int, *arguments: int | bytes) -> int:
 
 
 def probe() -> int:
-    """0 where it can work."""
-    _libc.prctl(38, 1, 0, 0, 0)  # no new privileges: anybody may install it then
+    """Return 0 if filters work here."""
+    _libc.prctl(38, 1, 0, 0, 0)  # no new privileges: then any user may install it
     try:
         os.close(listener(os.getpid(), install()))
     except OSError as problem:

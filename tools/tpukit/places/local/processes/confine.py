@@ -1,7 +1,6 @@
-"""Privileges that one process gives up for good, for itself and all that it starts: capabilities, and the way to gain
-new ones by running a program that has them.
+"""Drop privileges of a process and all that it starts: capabilities, and gaining new ones from programs.
 
-Run between fork and exec, with the standard library alone. Linux only.
+Runs between fork and exec, with the standard library only. Linux only.
 """
 
 from __future__ import annotations
@@ -23,10 +22,10 @@ CAPABILITIES = (
     *("MAC_OVERRIDE", "MAC_ADMIN", "SYSLOG", "WAKE_ALARM", "BLOCK_SUSPEND", "AUDIT_READ", "PERFMON", "BPF"),
     "CHECKPOINT_RESTORE",
 )
-"""By number: https://github.com/torvalds/linux/blob/master/include/uapi/linux/capability.h."""
+"""Capabilities by number: https://github.com/torvalds/linux/blob/master/include/uapi/linux/capability.h."""
 
 LOCKED_BYTES = 8 << 20
-"""What a container may lock in memory that does not raise its limit: the kernel's own, since Linux 5.16."""
+"""Locked memory of a container that does not raise its limit: the kernel's default since Linux 5.16."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -40,16 +39,16 @@ def confine(capabilities: list[str] | None, *, no_new_privileges: bool) -> None:
 
 
 def limit_locked_memory(capabilities: list[str] | None) -> None:
-    """Hold the limit of locked memory at the node's own. One that keeps SYS_RESOURCE (None: all) may raise it again.
+    """Set the limit of locked memory to the node's own. A process with SYS_RESOURCE (None: all) may raise it again.
 
-    Called before the process enters namespaces of its own, where it can raise nothing.
+    Call before the process enters its own namespaces, where it cannot raise the limit.
     """
     if capabilities is not None and "SYS_RESOURCE" not in capabilities:
         hard = resource.getrlimit(resource.RLIMIT_MEMLOCK)[1]
         most = LOCKED_BYTES if hard == resource.RLIM_INFINITY else min(hard, LOCKED_BYTES)
         resource.setrlimit(resource.RLIMIT_MEMLOCK, (most, most))
         return
-    with suppress(OSError, ValueError):  # the sandbox of a person without rights cannot give more than it has
+    with suppress(OSError, ValueError):  # an unprivileged sandbox cannot give more than it has
         resource.setrlimit(resource.RLIMIT_MEMLOCK, (LOCKED_BYTES, resource.RLIM_INFINITY))
 
 
@@ -59,9 +58,9 @@ def _keep(wanted: int) -> None:
     if _libc.capget(head, held):
         raise _error("capabilities")
     effective, permitted, _, _, permitted_high, _ = struct.unpack("=6I", held.raw)
-    may_drop = effective >> CAPABILITIES.index("SETPCAP") & 1  # who may not has none that a bound could take away
+    may_drop = effective >> CAPABILITIES.index("SETPCAP") & 1  # without it, there are none that a bound could remove
     number = 0
-    while may_drop and _libc.prctl(PR_CAPBSET_READ, number, 0, 0, 0) >= 0:  # those that are newer than the list, too
+    while may_drop and _libc.prctl(PR_CAPBSET_READ, number, 0, 0, 0) >= 0:  # includes those newer than the list
         if not wanted >> number & 1 and _libc.prctl(PR_CAPBSET_DROP, number, 0, 0, 0):
             raise _error(f"capability {number}")
         number += 1

@@ -1,21 +1,21 @@
-"""Answers some system calls of a pod on folders that stand for buckets as GCS FUSE answers them.
+"""Answer some system calls of a pod on folders that stand for buckets as GCS FUSE does.
 
-The kernel stops the caller (see `call_filter`) and asks the shim, which looks at the paths and either answers itself or
-lets the call go on. Only calls that GCS FUSE has another answer for are asked about, so reading and writing cost
-nothing. Whoever is held could trick it by changing a path meanwhile: it imitates, it does not fence in.
+The kernel stops the caller (see `call_filter`) and asks the shim, which checks the paths and either answers itself or
+lets the call continue. Only calls that GCS FUSE answers differently are filtered, so reading and writing cost nothing.
+The caller could trick it by changing a path meanwhile: this is an imitation, not a security boundary.
 
     hard link                       ENOSYS
-    rename of a folder              EMFILE, where more is in it than rename-dir-limit says
+    rename of a folder              EMFILE, if it holds more than rename-dir-limit allows
     rename with flags               EINVAL
     named pipe, socket by mknod     ENOTSUP
     fallocate, setxattr, O_TMPFILE  ENOTSUP
     new name with a line break      EINVAL: no object can have it
-    chmod, chown                    done, without effect
-    lock                            granted, and keeps nobody out: other hosts would not see it
-    writing without permission      EACCES, of folders that are denied; all else there is left to the kernel, for which
-                                    they are mounted to be read only
+    chmod, chown                    success, without effect
+    lock                            granted without excluding others: other hosts would not see it
+    writing without permission      EACCES in denied folders; the kernel refuses the rest there,
+                                    because they are mounted read-only
 
-Run with the standard library alone.
+Uses the standard library only.
 """
 
 from __future__ import annotations
@@ -41,20 +41,22 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def answer(file: int, buckets: dict[str, int], denied: list[str]) -> None:
-    """Until nobody is left to ask. `buckets`: by the path that the pod has them at, how much a folder in them may hold
-    that is renamed; `denied`: those of them that it may not write to."""
+    """Answer calls until no filtered process is left.
+
+    `buckets`: the rename limit of each bucket by its path in the pod; `denied`: those that are read-only for the pod.
+    """
     names = call_filter.names()
     ids: dict[str, int] = {}
     shut: set[str] = set()
     while True:
         request = ctypes.create_string_buffer(80)
         if _libc.ioctl(file, ctypes.c_ulong(_RECEIVE), request):
-            if ctypes.get_errno() in (errno.EINTR, errno.ENOENT):  # who asked was killed meanwhile
+            if ctypes.get_errno() in (errno.EINTR, errno.ENOENT):  # the caller was killed meanwhile
                 continue
             return
         id_, pid, _, number, _, _, *arguments = struct.unpack("=QIIiIQ6Q", request.raw)
         problem: int | None = None
-        with suppress(Exception):  # who asked waits for an answer, and the kernel says what is wrong with the call
+        with suppress(Exception):  # the caller waits for an answer, and the kernel reports what is wrong with the call
             if not ids:
                 ids, shut = _mounts(pid, buckets), set(_mounts(pid, dict.fromkeys(denied, 0)))
             problem = _Call(pid, ids, shut, arguments).answer(names[number])
@@ -63,7 +65,7 @@ def answer(file: int, buckets: dict[str, int], denied: list[str]) -> None:
 
 
 class _Call:
-    """What it answers with is an error number, 0 for done, or None: the kernel shall do it."""
+    """A system call to answer with an error number, 0 for success, or None to let the kernel do it."""
 
     def __init__(self, pid: int, limits: dict[str, int], denied: set[str], arguments: list[int]) -> None:
         self._pid, self._limits, self._denied, self._arguments = pid, limits, denied, arguments
@@ -97,14 +99,14 @@ class _Call:
         return self._of(a, b, 0) if name.endswith(("at", "at2")) else self._of(_HERE, a, 0)
 
     def _of(self, at: int, path: int, problem: int) -> int | None:
-        """The problem, where the path is of a bucket."""
+        """Return `problem` if the path is in a bucket."""
         with _Folder(self._pid, at, self._text(path)) as folder:
             return problem if folder.mount in self._limits else None
 
     def _open(self, at: int, path: int, flags: int) -> int | None:
         text = self._text(path)
         if not self._denied and not flags & call_filter.UNNAMED and not _BREAK.search(text):
-            return None  # most are: there is nothing to look at
+            return None  # the common case: nothing to check
         with _Folder(self._pid, at, text) as folder:
             if flags & call_filter.UNNAMED:  # the path is that of the folder
                 return errno.ENOTSUP if folder.inside() in self._limits else None
@@ -120,7 +122,7 @@ class _Call:
             return errno.EACCES if folder.mount in self._denied else self._name(folder)
 
     def _name(self, folder: _Folder) -> int | None:
-        """What is wrong with the name of something new."""
+        """Return the error for an invalid name of something new."""
         return errno.EINVAL if folder.mount in self._limits and _BREAK.search(folder.name) else None
 
     def _rename(self, old: tuple[int, int], new: tuple[int, int], flags: int) -> int | None:
@@ -142,7 +144,7 @@ class _Call:
         memory = os.open(f"/proc/{self._pid}/mem", os.O_RDONLY)
         try:
             read = b""
-            while b"\0" not in read and len(read) < 4096:  # not across pages that may not be there
+            while b"\0" not in read and len(read) < 4096:  # not across pages, which may be unmapped
                 read += os.pread(memory, 4096 - (address + len(read)) % 4096, address + len(read))
         finally:
             os.close(memory)
@@ -150,7 +152,7 @@ class _Call:
 
 
 class _Folder:
-    """The folder that something lies in, as a process sees it, and the name of what lies there."""
+    """The folder that contains a path, as a process sees it, and the last name of the path."""
 
     def __init__(self, pid: int, at: int, path: str) -> None:
         parent, _, self.name = path.rstrip("/").rpartition("/")
@@ -165,7 +167,7 @@ class _Folder:
         self.mount = _mount_of(f"/proc/self/fdinfo/{self._file}")
 
     def has_name(self) -> bool:
-        """Whether something of that name is there."""
+        """Return whether the name exists in the folder."""
         try:
             os.stat(self.name, dir_fd=self._file, follow_symlinks=False)
         except OSError:
@@ -173,7 +175,7 @@ class _Folder:
         return True
 
     def inside(self) -> str:
-        """The mount that is seen at the path itself."""
+        """Return the mount that is seen at the path itself."""
         own = call_filter.call(
             _OPENAT2, self._file, os.fsencode(self.name or "."), struct.pack("=QQQ", os.O_PATH, 0, 0), 24
         )
@@ -183,7 +185,7 @@ class _Folder:
             os.close(own)
 
     def holds_more(self, limit: int) -> bool:
-        """Whether it is a folder itself, with more in it."""
+        """Return whether the path is a folder that holds more than `limit` entries."""
         if not stat.S_ISDIR(os.stat(self.name, dir_fd=self._file, follow_symlinks=False).st_mode):
             return False
         found = 0
@@ -206,7 +208,7 @@ def _mount_of(info: str) -> str:
 
 
 def _mounts(pid: int, buckets: dict[str, int]) -> dict[str, int]:
-    """Limits by the ids of mounts. The last one of a path is the one that is seen."""
+    """Return limits by mount id. The last mount on a path is the visible one."""
     found = {}
     with open(f"/proc/{pid}/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
         for line in file:

@@ -1,7 +1,6 @@
-"""Runs a command beside a process of a pod: with its files, its folder, its host name and its user, and with no more
-privileges.
+"""Run a command beside a process of a pod, with its files, folder, host name and user, and at most its privileges.
 
-Run as a file, with the standard library alone: PID, what pod.json says of its confinement, and the command. Linux only.
+Run as a file, with the standard library only. Arguments: PID, the confinement in pod.json, and the command. Linux only.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ def main(pid: str, confined: str, *command: str) -> int:
         if told:
             confine.confine(told["capabilities"], no_new_privileges=told["no_new_privileges"])
         if os.isatty(0):
-            fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # what is typed can interrupt it
+            fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # so that the terminal can interrupt it
             os.environ.setdefault("TERM", "xterm")
         os.execvp(command[0], command)
     except OSError as problem:
@@ -36,7 +35,7 @@ def main(pid: str, confined: str, *command: str) -> int:
 
 
 def _enter(process: str) -> None:
-    # That of the user first, which gives the right to enter the others.
+    # The user namespace first, which grants the right to enter the others.
     kinds = ("user", "uts", "mnt")
     names = [name for name in kinds if not os.path.samefile(f"{process}/ns/{name}", f"/proc/self/ns/{name}")]
     if "user" in names:

@@ -1,6 +1,6 @@
-"""How much memory processes take together with files that are memory, as the kernel charges it to a container.
+"""Memory use of processes and of files in memory, as the kernel charges it to a container.
 
-Run by the shim, with the standard library alone. Linux only.
+Runs in the shim, with the standard library only. Linux only.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ BLOCK = 512  # https://man7.org/linux/man-pages/man3/stat.3type.html
 
 
 def taken(pids: list[int], folders: list[str], limit: int) -> int:
-    """Bytes. What processes share, and what of the files they have mapped, is counted once only where that decides: it
-    is slow."""
+    """Return the memory use in bytes.
+
+    Memory shared between processes and mapped files are deduplicated only near the limit, because that is slow.
+    """
     stored, files = _stored(folders)
     quick = stored + sum(_figure(f"/proc/{pid}/status", "VmRSS:") for pid in pids)
     if quick <= limit:
@@ -24,7 +26,7 @@ def taken(pids: list[int], folders: list[str], limit: int) -> int:
 
 
 def _stored(folders: list[str]) -> tuple[int, set[int]]:
-    """Bytes in all files of these folders, and their numbers."""
+    """Return the bytes in all files of these folders, and their inode numbers."""
     size, files = 0, set[int]()
     todo = list(folders)
     while todo:
@@ -34,16 +36,16 @@ def _stored(folders: list[str]) -> tuple[int, set[int]]:
                     found = entry.stat(follow_symlinks=False)
                     if stat.S_ISDIR(found.st_mode):
                         todo.append(entry.path)
-                    elif found.st_ino not in files:  # a file with two names is one
+                    elif found.st_ino not in files:  # count a file with two names once
                         files.add(found.st_ino)
                         size += found.st_blocks * BLOCK
-        except OSError:  # went away meanwhile
+        except OSError:  # removed meanwhile
             continue
     return size, files
 
 
 def _unmapped(smaps: str, files: set[int]) -> int:
-    """The share of one process in all that is mapped but these files."""
+    """Return one process's share of all mapped memory except these files."""
     size, counts = 0, True
     try:
         with open(smaps, encoding="utf-8", errors="replace") as lines:

@@ -1,10 +1,10 @@
-"""A file system of its own for one process: the machine's, with other files and folders over it.
+"""A private file system for one process: the machine's, with other files and folders mounted over it.
 
-Run by the shim between fork and exec, with the standard library alone. Needs no rights where the kernel lets anybody
-make user namespaces; the process keeps its user id either way, unless it is to see another one: outside it stays who
-it was, so files that it makes belong to who started it. Nothing is made or changed on the machine: a mount point that
-does not exist is made in a copy of the folder around it, and what is written straight into such a copy goes away with
-the process, as what a container writes outside its volumes does.
+Runs in the shim between fork and exec, with the standard library only. It needs no privileges where the kernel allows
+user namespaces for all users. The process keeps its user id either way, unless it is to see another one; outside it
+stays the same user, so its files belong to the user that started it. Nothing changes on the machine: a missing mount
+point is created in a copy of its parent folder, and what the process writes into such a copy is lost with the process,
+like what a container writes outside its volumes.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ def enter(
     folders: Sequence[str] = (),
     empty: Sequence[str] = (),
 ) -> None:
-    """Make `root` (an empty folder) this process's root. Mounts are source, target and whether it is read only.
+    """Make `root` (an empty folder) this process's root. Each mount is its source, target and whether it is read-only.
 
-    `absent`: paths that are not there for it. `user`: the ids of user and group that the process sees itself run as.
-    `read_only`: all that is not in `mounts`. `shared_memory`: bytes of a /dev/shm of its own; 0: the machine's.
-    `folders`: are there for it, empty where the machine has none. `empty`: hold nothing for it but `mounts`.
+    `absent`: paths hidden from the process. `user`: the ids of user and group that the process sees itself run as.
+    `read_only`: everything except `mounts`. `shared_memory`: bytes of its own /dev/shm; 0: the machine's. `folders`:
+    created empty where the machine has none. `empty`: only show `mounts`.
     """
     _unshare(user)
     mount("none", "/", "", MS_REC | MS_PRIVATE)
     mount("tmpfs", root, "tmpfs", 0)
-    mount("none", root, "", MS_UNBINDABLE)  # or it would hold itself
+    mount("none", root, "", MS_UNBINDABLE)  # or it would contain itself
     view = _View(root)
     if shared_memory:
         view.place_memory("/dev/shm", shared_memory)  # noqa: S108 (its own)
@@ -68,12 +68,12 @@ class _View:
     def __init__(self, root: str) -> None:
         self._root = root
         self._copies = {"/"}
-        self._placed: dict[str, bool] = {}  # whether it is read only
-        self._holders: list[str] = []  # read only, and others lie in them
+        self._placed: dict[str, bool] = {}  # by target: whether it is read-only
+        self._holders: list[str] = []  # read-only targets that contain other targets
         _mirror("/", root)
 
     def place(self, source: str, target: str, read_only: bool, later: Sequence[str]) -> None:
-        """`later`: where others are placed after it. One that they lie in is written to until they have their place."""
+        """Place a mount. `later`: targets placed after it; a mount that contains one stays writable until then."""
         self.make(target, folder=os.path.isdir(source))
         mount(source, self._root + target, "", MS_BIND | MS_REC)
         self._placed[target] = read_only
@@ -102,7 +102,7 @@ class _View:
         self._copies.add(target)
 
     def leave_out(self, paths: Sequence[str]) -> None:
-        """The folders around them are copies without them."""
+        """Hide paths by copying their parent folders without them."""
         without: dict[str, set[str]] = {}
         for path in paths:
             folder, name = os.path.split(os.path.realpath(path))
@@ -111,7 +111,7 @@ class _View:
             self._copy(folder, without[folder])
 
     def fix(self) -> None:
-        """Let nothing be written but through what was placed to be written to."""
+        """Make everything read-only except what was placed as writable."""
         with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
             lines = [line.split(" ", 6)[4:6] for line in file]
         for point, options in lines:
@@ -122,7 +122,7 @@ class _View:
             flags = sum(LOCKED.get(option, 0) for option in options.split(","))
             try:
                 mount("none", path, "", MS_BIND | MS_REMOUNT | MS_RDONLY | flags)
-            except OSError as problem:  # what lies under another mount, or in a folder that is shut, nobody can reach
+            except OSError as problem:  # under another mount, or in an unreadable folder: unreachable
                 if problem.errno not in (errno.EINVAL, errno.ENOENT, errno.EACCES):
                     raise
 
@@ -131,7 +131,7 @@ class _View:
         return bool(around) and not self._placed[max(around, key=len)]
 
     def make(self, target: str, *, folder: bool) -> None:
-        """A file or folder at this path, where there is none."""
+        """Create a file or folder at this path if there is none."""
         parent = os.path.dirname(target)
         path = self._root + target
         if target == "/" or os.path.lexists(path):
@@ -146,7 +146,7 @@ class _View:
             os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o666))
 
     def _copy(self, folder: str, without: Collection[str] = ()) -> None:
-        """Lay an own folder over one of the machine's, with the same things in it."""
+        """Mount a private folder over one of the machine's, with the same entries."""
         path = self._root + folder
         under = os.open(path, os.O_PATH | os.O_DIRECTORY)
         mount("tmpfs", path, "tmpfs", 0)
@@ -166,7 +166,7 @@ def _mirror(folder: str, to: str, without: Collection[str] = ()) -> None:
             os.mkdir(path)
         else:
             os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o666))
-        with suppress(OSError):  # what went away meanwhile
+        with suppress(OSError):  # removed meanwhile
             mount(entry.path, path, "", MS_BIND | MS_REC)
 
 
@@ -175,7 +175,7 @@ def _unshare(inside: tuple[int, int] | None) -> None:
     if (inside is None or inside == own) and _libc.unshare(CLONE_NEWNS) == 0:
         return
     if inside is not None:
-        with suppress(PermissionError):  # the groups of who starts it are none of its own
+        with suppress(PermissionError):  # drop the groups of the user that starts it
             os.setgroups([])
     if _libc.unshare(CLONE_NEWUSER | CLONE_NEWNS):
         raise _error("mount namespace")
@@ -186,7 +186,7 @@ def _unshare(inside: tuple[int, int] | None) -> None:
 
 
 def separate_name(name: str = "") -> None:
-    """After `enter`: a host name of its own, which is the machine's until it is changed."""
+    """Set a private host name, initially the machine's. Call after `enter`."""
     if _libc.unshare(CLONE_NEWUTS) or (name and _libc.sethostname(os.fsencode(name), len(os.fsencode(name)))):
         raise _error("host name")
 
@@ -208,8 +208,10 @@ def _error(what: str) -> OSError:
 
 
 def probe(folder: str, *ids: str) -> int:
-    """0 where processes can have a file system and a host name of their own, and see themselves run with these ids of
-    user and group; `folder` is empty."""
+    """Return 0 if processes can have their own file system, host name, and these ids of user and group.
+
+    `folder` is empty.
+    """
     user = (int(ids[0]), int(ids[1])) if ids else None
     try:
         enter(folder, [("/etc/hosts", "/tpukit/probe", True)], user=user)

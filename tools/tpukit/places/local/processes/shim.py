@@ -1,27 +1,28 @@
-"""The process above each pod's process. It is run as a file, with the standard library alone, so that it starts in
-milliseconds and needs nothing of the user's environment.
+"""The parent of each pod's first process, run as a file with the standard library only.
 
-It outlives whoever started it, so a job goes on when `tpu` is killed; whoever looks next finds out what happened from
-the files it keeps in the pod's folder:
+It starts in milliseconds, and needs nothing of the user's environment.
+
+It outlives the process that started it, so a job continues when `tpu` is killed. Other processes read its state from
+the files in the pod's folder:
 
     pod.json   what to run                                         (written by the starter)
     lock       held while this process lives
     began      process ids and time, written once
     stop       {"grace": seconds}, read on SIGTERM                 (written by the stopper)
-               where it is there before the pod has begun, the pod never begins; where pod.json says
+               if it exists before the pod has begun, the pod never begins; if pod.json has
                "machine_signals", a SIGTERM without it is not meant for this process
     end        how it ended; blank until then, so that a full disk cannot lose it
-    log        standard output and error of the pod; with the time of each line, as a container runtime keeps it, where
-               pod.json says "stamped"
-    log.1 ...  where a stamped log goes on when the file before it has "log_bytes" of pod.json
-    root       an empty folder; in the pod's own view of the file system, where it has one, the root
+    log        standard output and error of the pod; with the time of each line, like a container runtime's,
+               if pod.json has "stamped"
+    log.1 ...  continuations of a stamped log, once the file before has reached "log_bytes" of pod.json
+    root       an empty folder; the root in the pod's own view of the file system, if it has one
 
-Where pod.json says "restores", files that were removed are written again on SIGHUP, on SIGTERM and at the end: a
-program may remove them, and without them nobody could stop it or learn its exit code.
+If pod.json has "restores", removed files are written again on SIGHUP, on SIGTERM and at the end: a program may remove
+them, and without them nothing could stop it or read its exit code.
 
-Started twice, it runs the pod once. When the pod's first process ends, everything it left behind is killed, except
-pods that it started, where pod.json says "starts_pods". So is a pod that takes more memory than it may. Where pod.json
-says "init", the pod is told to leave as a kernel tells the first process of a container: see hears().
+Started twice, it runs the pod once. When the pod's first process ends, everything it left behind is killed, except pods
+that it started, if pod.json has "starts_pods". A pod above its memory limit is killed too. If pod.json has "init", the
+pod gets SIGTERM like the first process of a container: see hears().
 """
 
 from __future__ import annotations
@@ -44,19 +45,19 @@ if TYPE_CHECKING:  # typing is slow to import
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 FILE_BYTES = 4096
-ERROR_LETTERS = 400  # of a name that could not be started: fits FILE_BYTES however JSON has to write it
+ERROR_LETTERS = 400  # of a name that could not be started: fits FILE_BYTES however JSON escapes it
 INHERITED = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGQUIT)
-"""Signals that Python, nohup or a shell's & may have had ignored: a pod finds them as a kubelet hands them over."""
-LINE_BYTES = 16384  # longer lines are kept in parts
-MEMORY_LOOKS = 0.1  # seconds between two looks at what a pod with a limit takes
+"""Signals that Python, nohup or a shell's & may have ignored: a pod gets them in the state a kubelet leaves."""
+LINE_BYTES = 16384  # longer lines are split
+MEMORY_LOOKS = 0.1  # seconds between two memory checks of a pod with a limit
 LINUX = sys.platform == "linux"
-SIGTIMEDWAIT = {"x86_64": "128", "aarch64": "137"}  # the number of the call
+SIGTIMEDWAIT = {"x86_64": "128", "aarch64": "137"}  # the system call number
 
 
 def main(folder: str) -> int:
     os.chdir(folder)
     ready, tell = os.pipe()
-    if os.fork():  # the starter waits for this one: when it returns, the pod is known to be locked and begun
+    if os.fork():  # the starter waits for this one: when it returns, the pod is locked and has begun
         os.close(tell)
         return 0 if os.read(ready, 1) else 1
     os.setsid()
@@ -73,8 +74,10 @@ def main(folder: str) -> int:
 
 
 def locked(lock: int) -> bool:
-    """Lock it; False where another shim has. Shared, it is held for a moment by whoever looks, as by the shim that asks
-    here who holds it: it comes free, while that of another shim stays."""
+    """Acquire the lock; return False if another shim has it.
+
+    Observers, and other shims during this check, hold a shared lock for a moment; another shim's exclusive lock stays.
+    """
     while True:
         with suppress(BlockingIOError):
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -84,7 +87,7 @@ def locked(lock: int) -> bool:
         except BlockingIOError:
             return False
         fcntl.flock(lock, fcntl.LOCK_UN)
-        time.sleep(0.001 + os.getpid() % 16 / 4000)  # shims that started together do not stay in step
+        time.sleep(0.001 + os.getpid() % 16 / 4000)  # so that shims that started together get out of step
 
 
 def run(folder: str, lock: int, tell: int) -> None:
@@ -100,7 +103,7 @@ def run(folder: str, lock: int, tell: int) -> None:
     gate, opener = os.pipe()
     child, failed, asking = spawn(pod, output, gate, opener)
     os.close(gate)
-    if number := os.read(asking, 16):  # what it asks about is answered before it runs
+    if number := os.read(asking, 16):  # the listener runs before the program
         import call_filter  # type: ignore[import-not-found]  # beside this file
         import guard  # type: ignore[import-not-found]
 
@@ -116,7 +119,7 @@ def run(folder: str, lock: int, tell: int) -> None:
     fill(began, beginning)
     os.replace("began.new", "began")
     restore = restorer(folder, pod, beginning, lock, end) if pod.get("restores") else lambda: None
-    # Only now may it run: one that ran before it was written down would be run again after this process was killed.
+    # Start it only now: a pod that ran unrecorded would run again after this process was killed.
     with suppress(BrokenPipeError):
         os.write(opener, b"+")
     os.close(opener)
@@ -145,8 +148,10 @@ def run(folder: str, lock: int, tell: int) -> None:
 
 
 def restorer(folder: str, pod: dict[str, Any], beginning: dict[str, Any], lock: int, end: int) -> Callable[[], None]:
-    """A function that writes the files of this folder again where they were removed, with the lock first and `began`
-    last. The numbers of open files stay: whoever fills `end` later fills the new one."""
+    """Return a function that restores removed files of this folder, the lock first and `began` last.
+
+    The numbers of open files stay, so that a later write to `end` goes to the new file.
+    """
     log = -1
     with suppress(OSError):
         log = os.open("log", os.O_RDONLY | os.O_CREAT, 0o600)
@@ -155,7 +160,7 @@ def restorer(folder: str, pod: dict[str, Any], beginning: dict[str, Any], lock: 
         with suppress(OSError):
             if os.path.samestat(os.stat(os.path.join(folder, "lock")), os.fstat(lock)):
                 return
-        with suppress(OSError):  # on a full disk, the next request tries it again
+        with suppress(OSError):  # on a full disk, the next request retries
             os.makedirs(folder, mode=0o700, exist_ok=True)
             os.chdir(folder)
             new = os.open("lock", os.O_RDWR | os.O_CREAT, 0o600)
@@ -166,7 +171,7 @@ def restorer(folder: str, pod: dict[str, Any], beginning: dict[str, Any], lock: 
                 json.dump(pod, file)
             with suppress(FileNotFoundError):
                 os.unlink("log")
-            os.symlink(f"/proc/{os.getpid()}/fd/{log}", "log")  # the program prints into the file that was removed
+            os.symlink(f"/proc/{os.getpid()}/fd/{log}", "log")  # the program prints into the removed file
             began = blank("began.new")
             fill(began, beginning)
             os.close(began)
@@ -176,13 +181,13 @@ def restorer(folder: str, pod: dict[str, Any], beginning: dict[str, Any], lock: 
 
 
 def move(file: int, number: int) -> None:
-    """Have an open file under another number."""
+    """Move an open file to another descriptor number."""
     os.dup2(file, number, inheritable=False)
     os.close(file)
 
 
 def own_log() -> None:
-    """Turn a log that leads to a removed file into a file: the other one goes with this process."""
+    """Replace a log link to a removed file by a copy, because that file goes with this process."""
     with suppress(OSError):
         if os.path.islink("log"):
             with open("log", "rb") as old, open("log.new", "wb") as new:
@@ -192,10 +197,10 @@ def own_log() -> None:
 
 
 def spawn(pod: dict[str, Any], output: tuple[int, int] | None, gate: int, opener: int) -> tuple[int, int, int]:
-    """Process id of the pod's first process, which waits at the gate, a pipe that tells what kept it from starting, and
-    one that tells the number of the file by which it asks, where it has buckets.
+    """Start the pod's first process, which waits at the gate.
 
-    Without `output` it prints to the log.
+    Return its process id, a pipe that reports why it could not start, and one that reports the number of its filter's
+    listener, if it has buckets. Without `output` it prints to the log.
     """
     parent = os.getpid()
     confined = pod.get("confined") or {}
@@ -215,9 +220,9 @@ def spawn(pod: dict[str, Any], output: tuple[int, int] | None, gate: int, opener
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
             os.dup2(log, 1)
             os.dup2(log, 2)
-            what = ""  # which of these failed, the problem knows
+            what = ""  # the error has the file name
             enter(pod, own_view, ask)
-            if LINUX:  # the pod may not outlive its shim; entering a namespace forgets this
+            if LINUX:  # the pod may not outlive its shim; entering a namespace resets this
                 ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
                 if os.getppid() != parent:
                     os._exit(137)
@@ -243,7 +248,7 @@ def spawn(pod: dict[str, Any], output: tuple[int, int] | None, gate: int, opener
 
 
 def enter(pod: dict[str, Any], own_view: bool, ask: int) -> None:
-    """Give this process the files that the pod sees, and let it do no more than the pod may."""
+    """Apply the pod's view of the file system and its restrictions to this process."""
     confined = pod.get("confined") or {}
     if LINUX and confined:
         import confine  # type: ignore[import-not-found]  # beside this file
@@ -266,7 +271,7 @@ def enter(pod: dict[str, Any], own_view: bool, ask: int) -> None:
         )
         if pod.get("hostname"):
             mounts.separate_name(pod["hostname"])
-    if pod.get("buckets"):  # before it gives up the right to ask
+    if pod.get("buckets"):  # before it drops the privileges for it
         import call_filter
 
         os.write(ask, str(call_filter.install(denied=bool(pod["denied"]))).encode())
@@ -278,7 +283,8 @@ def enter(pod: dict[str, Any], own_view: bool, ask: int) -> None:
 def stamp(output: int, copied: _thread.LockType, most: int) -> None:
     """Copy lines to the log, each with its time: `2026-01-31T12:00:00.123456789Z stdout F text`.
 
-    A file of `most` bytes (0: however many) gets no more of them. It keeps its name, so that its readers can go on.
+    After `most` bytes (0: no limit) the log continues in another file. Files keep their names, so that readers can
+    continue.
     """
     log, number, size = open_log("log"), 0, 0
     rest = b""
@@ -294,7 +300,7 @@ def stamp(output: int, copied: _thread.LockType, most: int) -> None:
         while len(rest) >= LINE_BYTES or (rest and not read):
             parts.append(at + b"P " + rest[:LINE_BYTES] + b"\n")
             rest = rest[LINE_BYTES:]
-        with suppress(OSError):  # a full disk loses lines; a pod that nobody reads from would hang
+        with suppress(OSError):  # a full disk loses lines; without a reader, the pod would hang
             if most and parts and size >= most:
                 newer = open_log(f"log.{number + 1}")
                 os.close(log)
@@ -312,11 +318,13 @@ def open_log(name: str) -> int:
 def wait(
     child: int, watched: set[signal.Signals], pod: dict[str, Any], restore: Callable[[], None]
 ) -> tuple[int, int | None, bool, tuple[float, float]]:
-    """Exit code of the pod's first process, how much it had printed when it was told to leave (None: it was not),
-    whether it took too much memory, and when it ended.
+    """Wait for the end of the pod's first process.
 
-    Like a kubelet, tells the first process alone and kills the whole group when the grace is over. "machine_signals": a
-    SIGTERM without a note comes from a machine that shuts down. It sends one to every process, so it is not passed on.
+    Return its exit code, the size of its log when it was told to stop (None: it was not), whether it exceeded its
+    memory limit, and when it ended.
+
+    Like a kubelet, signal only the first process, and kill the whole group after the grace period. "machine_signals": a
+    SIGTERM without a note comes from a machine that shuts down. It goes to every process, so it is not passed on.
     """
     theirs = bool(pod.get("machine_signals"))
     deadline = told = None
@@ -341,7 +349,7 @@ def wait(
             if grace <= 0:
                 kill_group(child)
             elif deadline is None and (not pod.get("init") or hears(child)):
-                os.kill(child, signal.SIGTERM)  # once: a program may take another one for impatience
+                os.kill(child, signal.SIGTERM)  # once: a program may treat a second one as urgent
             due = time.monotonic() + grace
             deadline = due if deadline is None else min(deadline, due)
         while True:
@@ -357,7 +365,7 @@ def wait(
 
 
 def next_signal(watched: set[signal.Signals], seconds: float, restore: Callable[[], None]) -> Any:
-    """Wait for a signal; None: none came. Files are restored before one is obeyed that a note in them explains."""
+    """Wait for a signal; None: none came. Restore files before a signal that a note in them explains."""
     caught = signal.sigtimedwait(watched, seconds) if LINUX else poll(watched, seconds)
     if caught is not None and caught.si_signo in (signal.SIGHUP, signal.SIGTERM):
         restore()
@@ -365,9 +373,11 @@ def next_signal(watched: set[signal.Signals], seconds: float, restore: Callable[
 
 
 def reap() -> tuple[int, int, tuple[float, float]]:
-    """A child that ended (0: none), its status and when. The clocks are read while the child is still there to be seen:
-    whoever fails because it is gone is later."""
-    if not LINUX:  # there may be no waitid
+    """Return a child that ended (0: none), its status and when.
+
+    The clocks are read before the child is reaped, so that a failure caused by its end has a later time.
+    """
+    if not LINUX:  # waitid may be missing
         return (*os.waitpid(-1, os.WNOHANG), clocks())
     found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     ended = clocks()
@@ -375,12 +385,12 @@ def reap() -> tuple[int, int, tuple[float, float]]:
 
 
 def clocks() -> tuple[float, float]:
-    """Now, for people, and for the order of what happens on this machine."""
+    """Return the wall-clock time, and a monotonic time to order events on this machine."""
     return time.time(), time.monotonic()
 
 
 def memory_watch(child: int, pod: dict[str, Any]) -> Callable[[], bool] | None:
-    """What tells whether the pod takes more memory than it may; None where it may take all."""
+    """Return a function that checks the pod's memory limit; None without a limit."""
     limit = pod["memory"]
     if not LINUX or not 0 < limit < os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"):
         return None
@@ -394,9 +404,11 @@ def memory_watch(child: int, pod: dict[str, Any]) -> Callable[[], bool] | None:
 
 
 def hears(pid: int) -> bool:
-    """Whether a SIGTERM reaches a process that is the first of its container, now. The kernel drops it there unless it
-    is caught, blocked or waited for, so that such a program runs on until it is killed:
-    https://man7.org/linux/man-pages/man7/pid_namespaces.7.html."""
+    """Return whether a SIGTERM reaches the first process of a container now.
+
+    The kernel drops it there unless it is caught, blocked or waited for, so that such a program runs until it is
+    killed: https://man7.org/linux/man-pages/man7/pid_namespaces.7.html.
+    """
     if not LINUX:
         return True
     try:
@@ -404,7 +416,7 @@ def hears(pid: int) -> bool:
             masks = [int(line.split()[1], 16) for line in file if line.startswith(("SigBlk:", "SigCgt:"))]
         if any(mask >> (signal.SIGTERM - 1) & 1 for mask in masks):
             return True
-        with open(f"/proc/{pid}/syscall", encoding="ascii") as file:  # what is waited for is not shown as blocked
+        with open(f"/proc/{pid}/syscall", encoding="ascii") as file:  # waiting for a signal does not show as blocked
             return file.read().split()[0] == SIGTIMEDWAIT.get(os.uname().machine)
     except OSError:
         return False  # it is gone
@@ -416,7 +428,7 @@ class _Caught:
 
 
 def poll(watched: set[signal.Signals], seconds: float) -> _Caught | None:
-    """sigtimedwait for systems that have only sigpending and sigwait."""
+    """Emulate sigtimedwait on systems that only have sigpending and sigwait."""
     due = time.monotonic() + seconds
     while time.monotonic() < due:
         if signal.sigpending() & watched:
@@ -426,7 +438,7 @@ def poll(watched: set[signal.Signals], seconds: float) -> _Caught | None:
 
 
 def sweep(*, spare_pods: bool) -> None:
-    """Kill whatever the pod left running: orphans come to this process, which is their subreaper."""
+    """Kill everything the pod left running. Orphans become children of this process, which is their subreaper."""
     for _ in range(200):
         left = descendants(spare_pods=spare_pods)
         for pid in left:
@@ -513,7 +525,7 @@ def disk_full(places: tuple[str, ...]) -> bool:
 
 
 def blank(name: str) -> int:
-    """A file with room for what will be known later: by then the disk may be full."""
+    """Create a file that reserves space for later content, since the disk may be full by then."""
     file = os.open(name, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
     os.write(file, b" " * FILE_BYTES)
     return file
