@@ -47,7 +47,7 @@ UNKNOWN = 3
 
 
 class LaggingView:
-    """A process's mirrors of the cluster: slightly out of date, and more so while the machine is cut off or suspended."""
+    """A process's mirrors of the cluster: slightly out of date, more so while the machine is cut off or suspended."""
 
     def __init__(self, machine: Machine, kube: PooledJobSets) -> None:
         self._machine, self._kube = machine, kube
@@ -204,7 +204,7 @@ class ProvisionerScene:
         self.gke.short_in.clear()
         self.kube.closed = 0.0
         for index, job in enumerate(self.world.plan.jobs):
-            if (pin := getattr(job, "pin", 0)) not in (0, len(PINS) - 1):  # its person gives up, because it can never run
+            if (pin := getattr(job, "pin", 0)) not in (0, len(PINS) - 1):  # its person gives up
                 after = UNUSED_SECONDS + SLACK_SECONDS + 600.0 if pin == UNKNOWN else 300.0
                 self.world.scheduler.spawn(lambda name=f"set{index}": provisioner_events.delete(self, name), after)  # type: ignore[misc]
         self.world.scheduler.spawn(self._look_around, 60.0)

@@ -1,4 +1,4 @@
-"""The invariant that a requested stop is recorded soon, whatever back-off a driver is in and whichever driver is blind."""
+"""The invariant that a requested stop is recorded soon, whatever the back-off and whichever driver is blind."""
 
 from __future__ import annotations
 

@@ -46,8 +46,9 @@ class Watches:
                 watch.asked, watch.stopped = now, 0.0
 
     def left(self) -> list[str]:
-        """Return the TPU VMs that jobs created and on which an attempt had begun, except preempted ones, which are
-        free.
+        """Return the TPU VMs created for jobs on which an attempt had begun.
+
+        Preempted TPU VMs cost nothing and are left out.
         """
         world = self._world
         world.cloud._pass_time()

@@ -32,7 +32,7 @@ class Program:
     name: str
     kind: str
     verdicts: tuple[str, ...]
-    causes: tuple[str, ...]  # exactly one or more of these must be named; empty: none
+    causes: tuple[str, ...]  # at least one of these must be named, and no others; empty: none
     losses: tuple[str, ...]
     job: Mapping[str, Any]
 

@@ -28,7 +28,7 @@ THINGS: Kind[Thing] = Kind("things", Thing, state="state", order="created")
 
 
 class Counting:
-    """A use that counts to three and ends. Tests set hooks to make things happen on the way."""
+    """A use that counts to three and ends. Tests inject events with its hooks."""
 
     kind = THINGS
     states: Sequence[str] = ("on",)

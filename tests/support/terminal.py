@@ -34,7 +34,7 @@ def run(
     until: Callable[[str], bool] = lambda text: False,
     seconds: float = 1800.0,
 ) -> Typed:
-    """Run a command and type `answers`, by regular expression of the question, each once; kill it when `until` holds."""
+    """Run a command and type `answers`, by regular expression of the question, each once; kill it if `until` holds."""
     mine, theirs = pty.openpty()
     try:
         process = subprocess.Popen(

@@ -77,7 +77,7 @@ def failed(containers: Sequence[Container]) -> bool:
 
 
 def interrupted(containers: Sequence[Container], restart_policy: str) -> bool:
-    """Return whether a pod that is over was interrupted, rather than ended by itself before its ending took effect."""
+    """Return whether a pod that is over was interrupted; an ending may come too late to take effect."""
     counted = [container for container in containers if container.role is not Role.SIDECAR]
     return any(
         not one.runs or one.last.signalled or one.last.phase is Phase.LOST or _unfinished(one, restart_policy)

@@ -159,7 +159,7 @@ class _Command:
             piece = os.read(file, _PIECE)
         except BlockingIOError:
             return True
-        except OSError:  # no process has the terminal open any more
+        except OSError:  # no process has the terminal open
             return False
         if piece:
             socket.send(bytes([self._outputs[file]]) + piece)

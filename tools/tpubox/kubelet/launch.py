@@ -4,7 +4,7 @@ There are no images: the machine is the image, and `python` is the interpreter t
 mount namespaces, a container sees only the Python packages of its image (within the limits of `image_packages`), its
 volumes at their paths, all hosts by name, and its own temporary files (`pod_isolation`). Elsewhere it sees all of them,
 and paths and names are replaced in its environment and command; this covers neither files nor paths that programs build
-themselves. A securityContext is enforced as far as `security` describes. Lifecycle hooks are not run here.
+themselves. A securityContext is enforced as far as `security` describes. `hooks` runs lifecycle hooks.
 """
 
 from __future__ import annotations
