@@ -50,7 +50,7 @@ class Host:
 
 @dataclass
 class LocalPods:
-    """Replaces the module `tpukit.places.local.processes`. A pod is its folder: starting it twice runs it once."""
+    """A replacement for `tpukit.places.local.processes`. A pod is its folder: starting it twice runs it once."""
 
     scene: LocalScene
     hosts: dict[str, Host] = field(default_factory=dict)
@@ -166,7 +166,7 @@ class LocalPods:
 
 @dataclass
 class ProcessTable:
-    """Replaces `os` in `tpukit.kernel.store.process`: the process table of the machine that calls the store."""
+    """A replacement for `os` in `tpukit.kernel.store.process`: the process table of the machine that calls the store."""
 
     scene: LocalScene | None = None
 

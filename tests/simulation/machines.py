@@ -36,7 +36,7 @@ class Machine:
         self.clock = SimulatedClock(world.scheduler, plan.offset, plan.drift)
         self.key = f"ssh-ed25519 KEY-{index}-0 tpukit"
         mine = [one for one in world.plan.faults if one.machine == index]
-        self.faults: dict[tuple[bool, int], Fault] = {  # calls below 0 also count only calls that change something
+        self.faults: dict[tuple[bool, int], Fault] = {  # a negative call counts only calls that change something
             (one.change or one.call < 0, one.call if one.call >= 0 else -one.call - 1): one for one in mine
         }
         self.calls = self.changes = 0

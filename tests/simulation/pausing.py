@@ -1,4 +1,4 @@
-"""Pause the first machine before each of its calls, one world after another, while the others continue."""
+"""Worlds in which the first machine is paused before one of its calls, each call in turn, while the others continue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run seeds: one world after another in this process, without the product's threads."""
+"""The simulator: runs one world after another in this process, without the product's threads."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ class Result:
 
 
 class Stop(Exception):
-    """Ends the world at the first violation."""
+    """The first violation, which ends the world."""
 
 
 class World:

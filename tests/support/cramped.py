@@ -1,4 +1,4 @@
-"""Run a script on a disk that is too small for it."""
+"""Scripts on a disk that is too small for them."""
 
 from __future__ import annotations
 

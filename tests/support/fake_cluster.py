@@ -361,7 +361,7 @@ class FakeCluster:
 
 
 class _Call:
-    """Injects faults around a call."""
+    """A call with injected faults before and after it."""
 
     def __init__(self, cluster: FakeCluster, name: str) -> None:
         self._cluster, self._name = cluster, name

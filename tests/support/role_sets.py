@@ -1,4 +1,4 @@
-"""Check that accounts have the roles that they need, and no others.
+"""Checks that accounts have the roles that they need, and no others.
 
 The record of calls shows the permissions that an account used; the policies left by the real `tpu cluster`, Terraform
 and `tpu queue deploy` show its roles. Each role must be needed for some of the permissions, or be explained in this

@@ -25,7 +25,7 @@ V4_16 = catalogue.find("v4-16")
 
 
 class Box:
-    """Runs `tpu sandbox` with its own home."""
+    """A sandbox with its own home, controlled with `tpu sandbox`."""
 
     def __init__(self, home, name):
         self.home, self.name = home, name

@@ -1,4 +1,4 @@
-"""Drives one pod: does what is due, and reports the result to the API server.
+"""The driver of one pod, which does what is due and reports the result to the API server.
 
 Each pass looks at the whole state: the pod in the API server and its folder. It therefore does not matter whether the
 agent saw an event or was killed in between.

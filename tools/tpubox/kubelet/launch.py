@@ -1,4 +1,4 @@
-"""Starts one run of a container as processes of this machine.
+"""The start of one run of a container, as processes of this machine.
 
 There are no images: the machine is the image, and `python` is the interpreter that runs this. If the system supports
 mount namespaces, a container sees only the Python packages of its image (within the limits of `image_packages`), its

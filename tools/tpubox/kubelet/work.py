@@ -67,7 +67,7 @@ class Line:
 
 
 class ExitWatcher:
-    """Calls `ended` once for each watched run as soon as it is over. It costs nothing while they run."""
+    """A watcher that calls `ended` once for each watched run as soon as it is over. It costs nothing while they run."""
 
     def __init__(self, ended: Callable[[str], None]) -> None:
         self._ended = ended
