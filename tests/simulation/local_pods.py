@@ -166,7 +166,7 @@ class LocalPods:
 
 @dataclass
 class ProcessTable:
-    """A replacement for `os` in `tpukit.kernel.store.process`: the process table of the machine that calls the store."""
+    """A replacement for `os` in `tpukit.kernel.store.process`: the process table of the machine that calls now."""
 
     scene: LocalScene | None = None
 
