@@ -1,4 +1,4 @@
-"""`python -m simulation --seeds N [--first K]`: run seeds on all cores; `--seed K`: replay one, with its history."""
+"""Run seeds on all cores: `python -m simulation --seeds N [--first K]`; replay one, with its history: `--seed K`."""
 
 from __future__ import annotations
 

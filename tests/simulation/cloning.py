@@ -1,4 +1,4 @@
-"""Machines from one image: machine id and host name are equal, processes and boots are not."""
+"""Machines cloned from one image: machine id and host name are equal, processes and boots are not."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from simulation.world import World
 
 PATCHED = ("_machine", "_boot", "_started", "_text", "os", "socket")
-"""Names of `tpukit.kernel.store.process` that the simulator restores."""
+"""Names in `tpukit.kernel.store.process` that the simulator restores."""
 _REAL = {name: getattr(process, name) for name in PATCHED}
-_machine: Any = process._machine.__wrapped__  # without its cache: here one process is many machines
+_machine: Any = process._machine.__wrapped__  # without its cache, because one process simulates many machines
 
 
 class Clones:
-    """What the operating systems of the machines say."""
+    """The machines' operating systems."""
 
     def __init__(self, world: World) -> None:
         self._world, self._numbers = world, itertools.count(100)
@@ -35,7 +35,7 @@ class Clones:
 
     @staticmethod
     def release() -> None:
-        """Undo what an earlier world did."""
+        """Undo the patches of an earlier world."""
         for name, real in _REAL.items():
             setattr(process, name, real)
 

@@ -1,4 +1,4 @@
-"""What happens to a cluster and its JobSets by itself, and what people do there."""
+"""Events of a cluster and its JobSets, with and without people."""
 
 from __future__ import annotations
 
@@ -58,14 +58,14 @@ def _close_queue(world: World, scene: ClusterScene, event: Event) -> None:
 
 
 def _delete_jobset(world: World, scene: ClusterScene, event: Event) -> None:
-    """A person does, with kubectl: in the background, as kubectl does by default, or in the foreground."""
+    """Delete a JobSet as a person with kubectl: in the background, which is the default, or in the foreground."""
     if key := _running(scene, event):
         world.asked.add(key[1])
         scene.kube.remove(key, foreground=bool(event.which % 2))
 
 
 def _foreign(world: World, scene: ClusterScene, event: Event) -> None:
-    """Another store sends a JobSet under the name of a job of ours that has none at the moment."""
+    """Create a JobSet of another store under the name of one of our jobs that has none at the moment."""
     names = list(world.jobs)
     if not names:
         return
@@ -107,7 +107,7 @@ def _forget(world: World, scene: ClusterScene, event: Event) -> None:
 
 
 def _orphan(world: World, scene: ClusterScene, event: Event) -> None:
-    """A driver of before left a JobSet without a job; and a job of before ran in a cluster that is gone since."""
+    """Leave a JobSet without a job, and the record of an earlier job in a cluster that no longer exists."""
     sender = {"tpukit.dev/sender": world.home.sender}
     _send(scene, f"left-{int(event.at)}", sender, {"app.kubernetes.io/managed-by": "tpukit"})
     cluster = ClusterName("dead", "https://dead.example", "uid-of-dead")
@@ -123,7 +123,7 @@ def _orphan(world: World, scene: ClusterScene, event: Event) -> None:
 
 
 def have_sent(world: World) -> None:
-    """Each machine has sent a job before."""
+    """Mark each machine as one that has sent a job before."""
     for machine in world.machines:
         machine.root.mkdir(parents=True, exist_ok=True)
         (machine.root / "sent").touch()

@@ -32,7 +32,7 @@ MEANWHILE = (
     ("forget",),
     ("move store",),
 )
-"""What other drivers and people do while one driver is paused before it changes something."""
+"""Acts of other drivers and people while a driver is paused before a change."""
 EVENTS = {
     "preempt": 18,
     "lose peer": 10,
@@ -166,7 +166,7 @@ LOCAL_LASTING = {
 
 
 def draw_local(seed: int) -> Plan:
-    """One computer has one clock, so that its drivers are stopped and not put to sleep."""
+    """Draw a plan. The drivers of one computer share its clock, so they are stopped rather than suspended."""
     dice = random.Random(seed)
     machines = tuple(_driver(dice, index) for index in range(dice.choice((1, 2, 2, 2, 3))))
     jobs = tuple(replace(plans._job(dice, index), code=False, on=False) for index in range(dice.choice((1, 1, 2))))
@@ -213,7 +213,7 @@ def _job(dice: random.Random, index: int) -> JobPlan:
 def coincidence(
     dice: random.Random, machines: int, meanwhile: tuple[tuple[str, ...], ...], rate: float = 0.4
 ) -> tuple[Fault, ...]:
-    """A driver that is paused for longer than its lease right before it changes something, and what happens then."""
+    """Draw a pause that is longer than a lease, right before a change, and the events during it."""
     if dice.random() > rate:
         return ()
     change, kind = dice.choice((0, 0, 1, 1, 2, 3, 5)), dice.choice(("pause", "stall"))
@@ -221,7 +221,7 @@ def coincidence(
 
 
 def while_sending(dice: random.Random) -> tuple[Fault, ...]:
-    """One of the first calls of the machine that sends is not answered."""
+    """Draw a lost answer to one of the first calls of the sending machine."""
     if dice.random() > 0.15:
         return ()
     kind = dice.choice(("lose answer", "lose answer", "late", "double", "crash after"))
@@ -229,7 +229,7 @@ def while_sending(dice: random.Random) -> tuple[Fault, ...]:
 
 
 def skewed(dice: random.Random) -> tuple[Event, ...]:
-    """A clock is a day ahead while pools are made, and some of that fails; then it is right."""
+    """Draw a clock that is a day ahead while pools are created and one create fails, and is correct afterwards."""
     if dice.random() > 0.2:
         return ()
     at, which = round(dice.uniform(1, 60), 1), dice.randrange(4)

@@ -31,7 +31,10 @@ SETTINGS = Settings.from_json({"artifacts": "gs://my-artifacts", "team": TEAM})
 
 
 class ClusterTruth(records.Truth):
-    """A JobSet goes on by itself and says how often, not in which order: who pays is judged by counts."""
+    """Ground truth of JobSets, judged by counts.
+
+    A JobSet restarts by itself and reports how often, but not in which order.
+    """
 
     def _check_end(self, job: Job, attempt: Attempt) -> None:
         world, runs = self._world, self._world.hosts
@@ -93,7 +96,7 @@ class ClusterScene(JobsScene):
         from tpukit.cli import submission
 
         made = _plan(index, job)
-        if made.id in {one.id for one in self.world.store.jobs()}:  # an earlier try; then its process died
+        if made.id in {one.id for one in self.world.store.jobs()}:  # an earlier attempt, whose process died afterwards
             self.sent.add(index)
             return
         self.programs[made.id] = job
@@ -112,11 +115,11 @@ class ClusterScene(JobsScene):
 
     def calm(self) -> None:
         self.kube.closed = 0.0
-        if self.kube.orphans:  # so that some machine sweeps, whichever are left
+        if self.kube.orphans:  # so that one of the remaining machines sweeps
             self.world.scheduler.spawn(lambda: cluster_events.have_sent(self.world), 1.0)
 
     def may_lose(self, machine: Machine) -> bool:
-        """The only machine with the code of a job comes back: until the cluster has the code, jobs wait for it."""
+        """Return False for the only machine with a job's code, which waits for it until the cluster has the code."""
         return len(self.sent) == len(self.world.plan.jobs) and self.has_code()
 
     def has_code(self) -> bool:

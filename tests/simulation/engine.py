@@ -1,7 +1,7 @@
-"""One thread, one simulated clock: processes are greenlets that wait for a moment and run in that order.
+"""One thread, one simulated clock: processes are greenlets that wait until a time and run in that order.
 
-A process that waits is suspended in the middle of its stack, so the product's own code can be paused before any call
-while the rest of the world goes on.
+A waiting process is suspended in the middle of its stack, so the product's own code can be paused before any call while
+the rest of the world continues.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable
 from greenlet import GreenletExit, getcurrent, greenlet
 
 LATENCY = 2.0
-"""Seconds below which a wait is that for an answer, in the middle of a round."""
+"""Seconds below which a wait counts as waiting for an answer within a round."""
 
 
 class Scheduler:
@@ -71,12 +71,12 @@ class Scheduler:
 
     def _wake(self, process: greenlet, seconds: float) -> None:
         self._count += 1
-        order = zlib.crc32(b"%d/%d" % (self._seed, self._count))  # of those that wait for the same moment
+        order = zlib.crc32(b"%d/%d" % (self._seed, self._count))  # among processes that wake at the same time
         heapq.heappush(self._heap, (self.now + seconds, order, self._count, process))
 
 
 class Trace:
-    """What happened, line by line, and its hash: two runs are the same when their hashes are."""
+    """The history, line by line, and its hash: two runs are identical if their hashes are."""
 
     def __init__(self, scheduler: Scheduler, folder: str, *, kept: bool) -> None:
         self._scheduler, self._folder, self._kept = scheduler, folder, kept
@@ -97,7 +97,7 @@ class Trace:
 
 
 class SimulatedClock:
-    """The clock of one machine: it may be wrong, run fast or slow, and stand still while the machine sleeps."""
+    """The clock of one machine: it may be wrong, run fast or slow, and stop while the machine is suspended."""
 
     def __init__(self, scheduler: Scheduler, offset: float = 0.0, drift: float = 0.0) -> None:
         self._scheduler, self._drift = scheduler, drift

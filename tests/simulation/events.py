@@ -1,4 +1,4 @@
-"""What happens to the machines, the network and the cloud of a world by itself."""
+"""Spontaneous events of the machines, the network and the cloud of a world."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ZONE = "us-central2-b"
 
 
 class WorldClock:
-    """The time as it is."""
+    """The true time."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
@@ -54,7 +54,7 @@ def _preempt(world: World, event: Event) -> None:
 
 
 def _lose_host(world: World, event: Event) -> None:
-    """One host dies; the API notices after minutes."""
+    """Lose one host; the API reports it minutes later."""
     nodes = [name for name in _nodes(world) if name not in world.cloud.taken]
     if nodes:
         name = nodes[event.which % len(nodes)]
@@ -101,7 +101,7 @@ def _quiet_host(world: World, event: Event) -> None:
 
 
 def _clear_state(world: World, event: Event) -> None:
-    """A person deletes tpukit's folder on a machine: keys, staged code, logs."""
+    """Delete tpukit's folder on a machine, as a person: keys, staged code, logs."""
     machine = world.machines[event.which % len(world.machines)]
     if machine.index == 0 and not world.scene.may_lose(machine):
         return

@@ -1,5 +1,7 @@
-"""A fleet: the real driver on each machine, with workers that make shards until none
-is left; then a person deletes it."""
+"""A fleet with the real driver on each machine.
+
+Its workers make shards until none is left; then a person deletes it.
+"""
 
 from __future__ import annotations
 
@@ -38,11 +40,11 @@ NAME = "tpu"
 SHARDS = 50
 WORK_SECONDS = 20.0
 REPORTS = ('{"step": 1, "shards": 1}', "{", "[1, 2]", '{"step": "many", "shards": NaN}', "null")
-"""What programs report of themselves, and what is left of that on a full disk."""
+"""Progress reports of programs, including what a full disk leaves of them."""
 
 
 class FleetHosts(SimulatedHosts):
-    """Hosts that let in who has a key, and the truth about what a driver ends there."""
+    """Hosts that accept known keys, and check whether a driver stops healthy workers."""
 
     def __init__(self, world: World) -> None:
         super().__init__(world.clock, world.cloud)  # type: ignore[arg-type]
@@ -63,7 +65,7 @@ class FleetHosts(SimulatedHosts):
 
 
 class Samples:
-    """A stream with a line that is not JSON in one of its shards, and what a real worker makes of it."""
+    """A stream with a line that is not JSON in one of its shards, processed by a real worker."""
 
     def __init__(self, folder: Path, bad: int) -> None:
         self._folder, self._bad = folder, bad
@@ -190,7 +192,7 @@ class FleetScene:
         self.wanted = True
 
     def _finish(self) -> None:
-        """A person waits until everything is done, and deletes the fleet."""
+        """Wait until everything is done, and delete the fleet, as a person."""
         while not self.wanted or any(one.state == "active" for one in self._workers()):
             self.world.scheduler.sleep(30.0)
         if self.left and not self.deleted:
@@ -258,14 +260,14 @@ class FleetScene:
             self.owners.check(f"{records.WORKERS.name}/{NAME}-{labels.get(SLOT, '')}", what)
 
     def _judge_delete(self, name: str, what: str) -> None:
-        """Of a TPU VM that Google calls READY and that is so: only a person may have it deleted."""
+        """Check the deletion of a TPU VM: one that is READY and healthy may only be deleted for a person."""
         cloud, node = self.world.cloud, self.world.cloud.made[name]
         dead = any(cloud.quiet.get(host.internal, 0.0) > self.world.scheduler.now + 1e6 for host in node.hosts)
         if not self.deleted and not dead and name not in cloud.taken and node.state == "READY":
             self.world.violate("healthy", f"{what}, which is READY and healthy")
 
     def _check_alone(self) -> None:
-        """No worker has two TPU VMs for long: a create that arrived late is found and removed."""
+        """Check that no worker has two TPU VMs for long: a late create must be found and removed."""
         cloud, now = self.world.cloud, self.world.scheduler.now
         named: dict[str, set[str]] = {}
         for one in (*cloud.made.values(), *(queued for _, queued in cloud.requests.values())):

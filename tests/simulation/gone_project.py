@@ -1,4 +1,4 @@
-"""A project that was deleted, in which a job of before ran; and what a driver of before left in one that is there."""
+"""A deleted project in which an earlier job ran, and the leftovers of an earlier driver in an existing one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ THERE = "tpu-project"
 
 
 class GoneProject:
-    """The Cloud TPU API of a project that was deleted."""
+    """The Cloud TPU API of a deleted project."""
 
     def __getattr__(self, name: str) -> Any:
         def refuse(*_: Any, **__: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What a driver keeps of jobs that have ended: nothing, and of the attempts of one job a few."""
+"""Memory of drivers: nothing may remain of ended jobs, and only a few attempts of each job."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ FEW = 4
 
 
 def kept(driver: Driver, ended: Sequence[str]) -> list[str]:
-    """Return where a driver that has made a round since still keeps something of jobs that have ended."""
+    """Return the places where a driver still keeps data of ended jobs, after a round since their end."""
     leases = [name for name in driver.leases._held if name.partition("/")[2] in ended]
     kernel = driver.kernel
     found = [f"the lease {name}" for name in leases]
@@ -26,7 +26,7 @@ def kept(driver: Driver, ended: Sequence[str]) -> list[str]:
 
 
 def many(root: Any, job: str, hosts: int = 1) -> list[str]:
-    """Return containers below `root` that hold more than a few entries of one job on so many hosts."""
+    """Return the containers below `root` with more than a few entries of one job on this number of hosts."""
     most = max(FEW, 3 * hosts)
     return [where for where, keys in _containers(root, "", set(), 8) if sum(job in key for key in keys) > most]
 

@@ -1,5 +1,4 @@
-"""Hosts of simulated TPU VMs with the semantics of the supervisor, the truth about what runs on them, and the
-channel by which a machine reaches them."""
+"""Hosts of simulated TPU VMs with the supervisor's semantics, their ground truth, and the channel to them."""
 
 from __future__ import annotations
 
@@ -24,14 +23,14 @@ CHANGES = ("start", "stop", "code", "setup", "mount", "secret", "lose")
 
 @dataclass
 class Hosts(Trainings):
-    """Trainings as the base has them, with code that has to be brought to each host."""
+    """Trainings that also need their code on each host."""
 
     world: World = None  # type: ignore[assignment]
     code: dict[str, set[str]] = field(default_factory=dict)  # digests, by address
     every: list[Training] = field(default_factory=list)
     calm: bool = True
-    numbers: dict[str, int] = field(default_factory=dict)  # of hosts in their job, by address
-    watches: Watches | None = None  # where the plan sets a limit for what no driver asks for
+    numbers: dict[str, int] = field(default_factory=dict)  # host numbers within their job, by address
+    watches: Watches | None = None  # if the plan limits hardware without a driver
 
     def answer(self, address: str, worker: int, request: Answer) -> Answer:
         if request["do"] in ("start", "stop"):
@@ -54,7 +53,7 @@ class Hosts(Trainings):
         return training.broken == math.inf and training.alive and not self._cannot_begin(training)
 
     def _cannot_begin(self, training: Training) -> bool:
-        """Whether a TPU VM of the attempt was lost before all of its hosts had begun: the others wait in vain."""
+        """Return whether a TPU VM of the attempt was lost before all its hosts had begun: the others wait in vain."""
         plan = self.world.jobs.get(training.job)
         if plan is None or len(training.processes) == training.hosts:
             return False

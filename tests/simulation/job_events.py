@@ -1,4 +1,4 @@
-"""What people, drivers of other versions and other users do in a world with jobs."""
+"""Acts of people, drivers of other versions, and other users in a world with jobs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def happen(world: World, scene: JobsScene, event: Event) -> bool:
 
 
 def _foreign(world: World, scene: JobsScene, event: Event) -> None:
-    """Another user makes a TPU VM under a name that a job of ours uses, or used."""
+    """Create another user's TPU VM under a name that one of our jobs uses or used."""
     jobs = list(world.jobs.values())
     if not jobs:
         return
@@ -49,7 +49,7 @@ def _foreign(world: World, scene: JobsScene, event: Event) -> None:
 
 
 def _recreate(world: World, scene: JobsScene, event: Event) -> None:
-    """A person recreates a TPU VM of --on with `tpu vm`, which knows the store of the job."""
+    """Recreate a TPU VM of --on with `tpu vm`, which knows the store of the job."""
     plan, cloud = list(world.jobs.values())[event.which % len(world.jobs)] if world.jobs else None, world.cloud
     if plan is None or not plan.vms or not plan.vms.nodes:
         return
@@ -127,7 +127,7 @@ def _forget(world: World, scene: JobsScene, event: Event) -> None:
 
 
 def _newer(world: World, scene: JobsScene, event: Event) -> None:
-    """A driver of a newer version writes a word that this one does not know; later that version ends its work."""
+    """Write a word of a newer version into a record; that version restores it later."""
     job_id = _chosen(world, event)
     record = world.store._known.get(job_id)
     if record is None or not record.attempts or record.state.ended:
@@ -149,7 +149,7 @@ def _newer(world: World, scene: JobsScene, event: Event) -> None:
 
 
 def _ambush(world: World, scene: JobsScene, event: Event) -> None:
-    """A machine sleeps right before its next act; meanwhile people and other drivers change what it was about."""
+    """Suspend a machine right before its next act, while people and other drivers change its target."""
     machine = world.machines[event.which % 2]
     machine.faults[True, machine.changes] = Fault(machine.index, machine.changes, "pause", event.seconds, True)
     asleep = machine.suspended
@@ -174,7 +174,7 @@ def _crash(world: World, scene: JobsScene, event: Event) -> None:
 
 
 def _blind(world: World, scene: JobsScene, event: Event) -> None:
-    """Whoever drives a job, or a machine of choice, may not call the API any more."""
+    """Deny the API to the driver of a job, or to a chosen machine."""
     owner = next((lease.holder.name for lease in world.home.store.leases() if lease.name.startswith(JOBS.name)), "")
     chosen = [one for one in world.machines if owner.startswith(f"{one.name}/")] or [world.machines[0]]
     chosen[0].denied["cloud"] = max(world.scheduler.now + event.seconds, chosen[0].denied.get("cloud", 0.0))
@@ -202,9 +202,9 @@ def _power_loss(world: World, scene: JobsScene, event: Event) -> None:
 
 
 def _abandon(world: World, scene: JobsScene, event: Event) -> None:
-    """Every driver is gone for good: what had begun ends by itself, and its hardware with it."""
+    """Lose every driver for good: running jobs end by themselves, and their hardware is removed."""
     watches = world.hosts.watches
-    if watches is None:  # a shorter plan without the limit
+    if watches is None:  # a shrunk plan without the limit
         return
     watches.abandoned = True
     for machine in world.machines:
@@ -217,7 +217,7 @@ def _abandon(world: World, scene: JobsScene, event: Event) -> None:
 
 
 def _orphan(world: World, scene: JobsScene, event: Event) -> None:
-    """A request that was under way when its driver lost the job arrives after the job has ended."""
+    """Deliver a late request, sent when its driver lost the job, after the job has ended."""
     ended = [plan for plan in world.jobs.values() if world.store.get(JOBS, plan.id).value.state.ended]
     for plan in ended[:1]:
         attempt = world.store.get(JOBS, plan.id).value.attempt

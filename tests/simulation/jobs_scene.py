@@ -47,14 +47,14 @@ class JobsScene:
         self.world = world
         self.sent: set[int] = set()
         self.bucket: dict[str, bytes] = {}
-        self.drivers: dict[int, tuple[int, Driver, Any]] = {}  # by machine: its process, and what that drives with
+        self.drivers: dict[int, tuple[int, Driver, Any]] = {}  # by machine: process number, driver and places
         self.full: set[int] = set()  # machines whose disk is full
-        self.places: dict[int, TpuVmPlace] = {}  # of the processes that run, by machine
+        self.places: dict[int, TpuVmPlace] = {}  # of running processes, by machine
         self.owners = Owners(world, world.store)
         happens = {event.kind for event in world.plan.events}
         Disk.release(world.home.store)
         Clones.release()
-        powered = "power loss" in happens and hasattr(world.home.store, "_file")  # Firestore's machines are Google's
+        powered = "power loss" in happens and hasattr(world.home.store, "_file")  # Firestore runs on Google's machines
         self.disk = Disk(world.home.store, world.clock.now) if powered else None
         world.hosts.watches = Watches(world) if "limit" in happens else None
         slow = (event.seconds for event in world.plan.events if event.kind == "slow upload")
@@ -66,7 +66,7 @@ class JobsScene:
         world = self.world
         store, places = self.reach(machine)
         driver = Driver(store, places, machine.clock, self.holder(machine, number))
-        swept, known = machine.clock.monotonic(), (-1, -1)  # changes of the world before the last two sweeps
+        swept, known = machine.clock.monotonic(), (-1, -1)  # number of world changes before the last two sweeps
         self.drivers[machine.index] = number, driver, places
 
         def step() -> None:
@@ -74,7 +74,7 @@ class JobsScene:
             if machine.index == 0:
                 self.send_due(machine, store, places, driver)
             driver.round()
-            often = 4 if known[0] == world.changes else 1  # two looks at the same world find all there is to find
+            often = 4 if known[0] == world.changes else 1  # two sweeps of an unchanged world find everything
             if machine.clock.monotonic() - swept >= often * machine.plan.sweeps:
                 swept, known = machine.clock.monotonic(), (known[1], world.changes)
                 for name in driver.sweep():
@@ -91,7 +91,7 @@ class JobsScene:
         sending.send_due(self.world, self.sent, machine, store, places, driver)
 
     def reach(self, machine: Machine) -> tuple[Any, dict[str, Any]]:
-        """The store and the places, as a process of this machine has them."""
+        """Return the store and the places of a process on this machine."""
         cloud = Remote(machine, "cloud", self.world.cloud, CHANGES)
         gone = Remote(machine, "cloud", GoneProject(), CHANGES)
         channel = SimulatedChannel(machine)
@@ -131,7 +131,7 @@ class JobsScene:
         pass
 
     def may_lose(self, machine: Machine) -> bool:
-        """A machine comes back that has jobs to send, or the code of a job without a bucket."""
+        """Return False for a machine that still has jobs to send, or code of a job without a bucket."""
         kept = any(plan.snapshot and not address_of(plan) for plan in self.world.jobs.values())
         return len(self.sent) == len(self.world.plan.jobs) and not kept
 
@@ -146,7 +146,7 @@ class JobsScene:
         )
 
     def grown(self) -> list[str]:
-        """What drivers keep of jobs that have ended, and leases that are never forgotten."""
+        """Return the data that drivers keep of ended jobs."""
         world, found = self.world, []
         ended = [job.id for job in world.store.jobs() if job.state.ended]
         hosts = {job: plan.slice.hosts * plan.spec.slices for job, plan in world.jobs.items()}
@@ -161,7 +161,7 @@ class JobsScene:
         return found
 
     def held(self, job_id: str) -> list[str]:
-        """What is there of one job, and costs money."""
+        """Return the hardware of one job that costs money."""
         cloud = self.world.cloud
         own = cloud.own(store_label(self.world.home.sender))
         over = ("DELETING", "SUSPENDING", "SUSPENDED", "FAILED", "PREEMPTED")
@@ -173,11 +173,11 @@ class JobsScene:
         return [name for name in own if job_id in name and states[name] not in over]
 
     def left(self) -> list[str]:
-        """What is there of the jobs of this store, and costs money."""
+        """Return the hardware of this store's jobs that costs money."""
         return self.world.cloud.own(store_label(self.world.home.sender))
 
     def _check_memory(self) -> None:
-        """What a driver remembers of hosts depends on the jobs that there are, and not on how often they were lost."""
+        """Check that a driver's memory of hosts grows with the number of jobs, not with the number of lost hosts."""
         hosts = sum(plan.slice.hosts * plan.spec.slices for plan in self.world.jobs.values())
         for index, place in self.places.items():
             for observer in list(place._observers.values()):
@@ -187,7 +187,7 @@ class JobsScene:
                     self.world.violate("growth", f"remembers {count} hosts of jobs that have {hosts}")
 
     def _kept_leases(self) -> list[str]:
-        """Live leases of jobs that have ended."""
+        """Return the live leases of ended jobs."""
         active = {f"{JOBS.name}/{job.id}" for job in self.world.store.jobs() if not job.state.ended}
         names = [lease.name for lease in self.world.home.store.leases()]
         return [name for name in names if name.startswith(JOBS.name) and name not in active]

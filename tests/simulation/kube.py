@@ -1,6 +1,6 @@
-"""The API server of a simulated cluster: documents with versions, and what a client may ask of them.
+"""The API server of a simulated cluster: documents with versions, and the calls of clients.
 
-A document is never changed in place: whoever has read it keeps it as it was, as a client does.
+A document is never changed in place, so a client keeps what it has read.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Documents:
         self.objects: dict[str, dict[Key, Doc]] = {}
         self._numbers = itertools.count(1)
 
-    # What a client asks
+    # Calls of clients
 
     def identity(self) -> str:
         return "uid-of-simulated"
@@ -110,7 +110,7 @@ class Documents:
     def review(self) -> Doc:
         return {"status": {"allowed": True}}
 
-    # What controllers do
+    # Acts of controllers
 
     def created(self, kind: str, key: Key) -> None: ...
 
@@ -130,7 +130,7 @@ class Documents:
         return document
 
     def edit(self, kind: str, key: Key) -> Doc:
-        """The document to change from now on; those who read it before keep what they read."""
+        """Return a copy to change, stored in place of the document; earlier readers keep what they read."""
         doc: Doc = copied(self.of(kind)[key])
         doc["metadata"]["resourceVersion"] = str(next(self._numbers))
         self.of(kind)[key] = doc
@@ -147,7 +147,7 @@ class Documents:
 
 
 class DeadCluster(Documents):
-    """A cluster that was deleted: nothing answers there."""
+    """A deleted cluster, which never responds."""
 
     server = "https://dead.example"
 
@@ -165,7 +165,7 @@ class Client:
         self.server = real.server
 
     def logs(self, pod: str, namespace: str, **kwargs: Any) -> Iterator[str]:
-        """Outside the simulation threads read logs; no decision waits for them."""
+        """Read logs without a simulated call: in the product threads read logs, and no decision depends on them."""
         return self._real.logs(pod, namespace, **kwargs)
 
     def call(self, method: str, path: str, *, body: Mapping[str, Any], **_: Any) -> Doc:

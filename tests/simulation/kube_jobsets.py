@@ -1,5 +1,7 @@
-"""JobSet and Kueue in a simulated cluster: JobSets that queue, run, are restarted, evicted and deleted, in simulated
-time; and what is true of each run, beside what the documents say."""
+"""JobSet and Kueue in a simulated cluster, in simulated time, with the ground truth of each run.
+
+JobSets queue, run, are restarted, evicted and deleted.
+"""
 
 from __future__ import annotations
 
@@ -23,20 +25,20 @@ INDEX, JOB_NAME = "batch.kubernetes.io/job-completion-index", "batch.kubernetes.
 
 @dataclass
 class Run:
-    """All pods of a JobSet between two restarts or admissions, from when the program begins on all of them."""
+    """All pods of a JobSet between two restarts or admissions, once the program has begun on all of them."""
 
     job: str
     number: int  # of the attempt
     uid: str
     began: float
     alive: bool = True
-    broken: float = math.inf  # when something ended it; its pods may take a while to leave
+    broken: float = math.inf  # when it was ended; its pods may take a while to leave
     cause: str = ""  # done mistake preempted peerLost evicted deleted
 
 
 @dataclass
 class Runs:
-    """The truth, for the invariants."""
+    """The ground truth for the invariants."""
 
     every: list[Run] = field(default_factory=list)
     began: dict[tuple[str, int], Run] = field(default_factory=dict)
@@ -51,24 +53,24 @@ class Runs:
 
 
 class JobSets(Documents):
-    """Nodes are always there: each pod has its own soon after it was admitted."""
+    """JobSets of a cluster with unlimited nodes: each pod gets its own soon after its admission."""
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
         self.runs = Runs()
         self.programs: dict[str, JobPlan] = {}  # by job
-        self.run: dict[str, Run] = {}  # the last of each JobSet, by uid
+        self.run: dict[str, Run] = {}  # the last one of each JobSet, by uid
         self.phase: dict[str, str] = {}  # by uid: queued starting running restarting evicting leaving finished
         self.saved: dict[str, float] = {}  # seconds of work that are saved, by job
-        self.foreign: set[str] = set()  # uids of JobSets that other stores or people made
-        self.orphans = False  # JobSets without a job were left
-        self.closed = 0.0  # until when Kueue admits nothing
+        self.foreign: set[str] = set()  # uids of JobSets that other stores or people created
+        self.orphans = False  # JobSets without a job exist
+        self.closed = 0.0  # until when Kueue admits no workload
         self._turn: dict[str, int] = {}
         self.add("LocalQueue", (TEAM, TEAM), {"metadata": {"name": TEAM}, "spec": {"clusterQueue": TEAM}})
         for name in ("low", "medium", "high"):
             self.add("WorkloadPriorityClass", ("", name), {"metadata": {"name": name}})
 
-    # The API
+    # API
 
     def created(self, kind: str, key: Key) -> None:
         if kind != "JobSet":
@@ -83,7 +85,7 @@ class JobSets(Documents):
         self._step(uid, "queued", self.dice.uniform(1, 20), self._admit)
 
     def _judge_create(self, key: Key) -> None:
-        """No driver makes a JobSet for a job that another one has ended."""
+        """Check that no driver creates a JobSet for a job that another driver has ended."""
         job = self.world.store._known.get(key[1])
         annotations = self.of("JobSet")[key]["metadata"].get("annotations") or {}
         if job is not None and job.state.ended and annotations.get(SENDER) == self.world.home.sender:
@@ -91,7 +93,7 @@ class JobSets(Documents):
 
     def deleted(self, kind: str, key: Key, *, foreground: bool) -> None:
         if kind != "JobSet":
-            if kind == "Pod" and key in self.of("Pod"):  # its grace is made shorter: its JobSet is leaving
+            if kind == "Pod" and key in self.of("Pod"):  # only its grace is shortened: its JobSet is leaving
                 return
             super().deleted(kind, key, foreground=foreground)
             return
@@ -106,7 +108,7 @@ class JobSets(Documents):
         self.remove(key, foreground=foreground)
 
     def remove(self, key: Key, *, foreground: bool) -> None:
-        """Whoever asked for it."""
+        """Delete a JobSet for any caller."""
         doc = self.edit("JobSet", key)
         uid = doc["metadata"]["uid"]
         doc["metadata"]["deletionTimestamp"] = self.time()
@@ -156,7 +158,7 @@ class JobSets(Documents):
     # JobSet
 
     def fail(self, key: Key, how: str, cause: str = "") -> None:
-        """`how`: preempted | peerLost | userError. Then JobSet does what its rules say."""
+        """Fail a job as `how` (preempted | peerLost | userError); JobSet then applies its rules."""
         uid = self._uid(key)
         if self.phase[uid] != "running":
             return
@@ -211,7 +213,7 @@ class JobSets(Documents):
         self.place(key)
 
     def place(self, key: Key) -> None:
-        """Find nodes for the pods of a JobSet."""
+        """Assign nodes to the pods of a JobSet."""
         for number, pod in enumerate(self._pods_of(self._uid(key))):
             self.edit("Pod", pod)["spec"]["nodeName"] = f"node-{number}"
         self.start_soon(key)
@@ -264,12 +266,12 @@ class JobSets(Documents):
         self.freed()
 
     def freed(self) -> None:
-        """Pods have left their nodes."""
+        """Handle pods that have left their nodes."""
 
-    # Inside
+    # Internals
 
     def own(self, sender: str) -> list[str]:
-        """JobSets of this store that run, or will."""
+        """Return the JobSets of this store that run or will run."""
         return [
             f"JobSet {name}"
             for (_, name), doc in self.of("JobSet").items()
@@ -323,7 +325,7 @@ class JobSets(Documents):
             run.alive = False
 
     def _step(self, uid: str, phase: str, after: float, step: Callable[[Key], None]) -> None:
-        """The next thing that happens to a JobSet, unless something else does before."""
+        """Schedule the next step of a JobSet, unless another event comes first."""
         turn = self._turn[uid] = self._turn.get(uid, 0) + 1
         self.phase[uid] = phase
 

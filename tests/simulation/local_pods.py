@@ -1,5 +1,8 @@
-"""Processes of a simulated machine: those of local jobs, in simulated time, and those of drivers, by whose ids leases
-are judged."""
+"""Processes of a simulated machine.
+
+These are the processes of local jobs, in simulated time, and those of drivers, whose ids decide whether leases are
+valid.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +50,7 @@ class Host:
 
 @dataclass
 class LocalPods:
-    """Stands for the module `tpukit.places.local.processes`. A pod is its folder: starting one twice runs it once."""
+    """A replacement for `tpukit.places.local.processes`. A pod is its folder: starting it twice runs it once."""
 
     scene: LocalScene
     hosts: dict[str, Host] = field(default_factory=dict)
@@ -93,14 +96,14 @@ class LocalPods:
     def stopped(self, pid: int) -> bool:
         return False
 
-    # What happens there
+    # Events
 
     def new_process(self) -> tuple[int, str]:
         self._pid += 1
         return self._pid, f"{self.boot}/{self._pid}"
 
     def lose(self, folder: str, phase: Phase = Phase.LOST, code: int = 137, cause: str = "lost") -> None:
-        """A host ends by itself, or is lost together with what watches it."""
+        """End a host by itself, or lose it together with its watcher."""
         host = self.hosts[folder]
         if host.phase is not Phase.RUNNING:
             return
@@ -163,7 +166,7 @@ class LocalPods:
 
 @dataclass
 class ProcessTable:
-    """Stands for `os` in `tpukit.kernel.store.process`: the process table of the machine that asks the store now."""
+    """A replacement for `os` in `tpukit.kernel.store.process`: the process table of the machine that calls now."""
 
     scene: LocalScene | None = None
 
@@ -182,7 +185,7 @@ TABLE = ProcessTable()
 
 
 def prepare(change: Any) -> None:
-    """Let leases be judged by the simulated processes. `change` sets an attribute until the simulator is closed."""
+    """Make lease checks use the simulated processes. `change` sets an attribute until the simulator is closed."""
     from tpukit.kernel.store import process
 
     change(process, "_machine", TABLE.machine)

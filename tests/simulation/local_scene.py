@@ -1,5 +1,7 @@
-"""Jobs on the local place: drivers of one computer, which a person stops with Ctrl-Z, kills and boots again, and a
-driver of another computer with the same store."""
+"""Jobs on the local place, with drivers on two computers that share a store.
+
+A person stops the drivers of the first one with Ctrl-Z, kills them, and reboots it.
+"""
 
 from __future__ import annotations
 
@@ -25,11 +27,11 @@ if TYPE_CHECKING:
     from simulation.world import World
 
 ELSEWHERE = 2
-"""The machine with this number is another computer."""
+"""Number of the machine that is another computer."""
 
 
 class Place(LocalPlace):
-    """The real place, over the processes of the computer that a machine is."""
+    """The real place on the simulated processes of a machine's computer."""
 
     def __init__(self, machine: Machine, pods: local_pods.LocalPods, store: str) -> None:
         super().__init__(machine.root, machine.clock, store)
@@ -63,8 +65,8 @@ class LocalScene(JobsScene):
         self.runs = Runs()
         self.programs: dict[str, JobPlan] = {}
         self.saved: dict[str, float] = {}
-        self.numbers: dict[str, tuple[int, str]] = {}  # ids of processes that drive, and when they began, by holder
-        self.reused: set[int] = set()  # ids that other programs got since
+        self.numbers: dict[str, tuple[int, str]] = {}  # ids and start times of driver processes, by holder
+        self.reused: set[int] = set()  # ids that later went to other programs
         world.hosts = self.runs  # type: ignore[assignment]
         local_pods.TABLE.scene = self
         for machine in world.machines[:ELSEWHERE]:
@@ -79,7 +81,7 @@ class LocalScene(JobsScene):
         return Holder(name, self.computer(machine.name), pid, started, "ada")
 
     def started(self, pid: int) -> str:
-        """When the process began that has this id now; empty: there is none."""
+        """Return when the process that has this id now began, or "" if there is none."""
         for machine in self.world.machines[:ELSEWHERE]:
             number, at = self.numbers.get(f"{machine.name}/{machine.process}", (0, ""))
             if number == pid and not machine.down:
@@ -116,7 +118,7 @@ class LocalScene(JobsScene):
         self.sent.add(index)
         self.world.trace.add(machine.name, f"sent {made.id}")
 
-    # The truth
+    # Ground truth
 
     def begin(self, job: str, number: int) -> Run:
         world = self.world
@@ -131,7 +133,7 @@ class LocalScene(JobsScene):
         return run
 
     def lasts(self, job: str) -> tuple[float, int]:
-        """Seconds until the program ends, and its exit code."""
+        """Return the seconds until the program ends, and its exit code."""
         plan = self.programs[job]
         left = max(1.0, plan.seconds - self.saved.get(job, 0.0))
         return (plan.mistake, 1) if plan.mistake and plan.mistake < left else (left, 0)
@@ -142,7 +144,7 @@ class LocalScene(JobsScene):
             kept = (run.broken - run.began) // SAVE_SECONDS * SAVE_SECONDS
             self.saved[run.job] = self.saved.get(run.job, 0.0) + (0.0 if cause == "mistake" else kept)
 
-    # The world
+    # World
 
     def happen(self, event: Event) -> bool:
         running = sorted(name for name, host in self.pods.hosts.items() if host.phase is Phase.RUNNING)
@@ -158,7 +160,7 @@ class LocalScene(JobsScene):
         return True
 
     def _reboot(self, event: Event) -> None:
-        """The computer loses power: its drivers and its hosts are gone, and nothing says how they ended."""
+        """Cut the computer's power: its drivers and hosts are gone without a record of how they ended."""
         self.pods.reboot()
         for machine in self.world.machines[:ELSEWHERE]:
             if not machine.down:

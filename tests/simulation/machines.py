@@ -1,7 +1,7 @@
-"""Machines that drivers and people use, and the one point through which every call of theirs leaves the machine.
+"""Machines of drivers and people, and the one point through which all their calls leave the machine.
 
-Here requests and answers are lost, late or doubled, the network is cut one way, rights are denied, and the calling
-process is paused or dies, as the plan of the world says.
+As the plan of the world says, requests and answers are lost, late or duplicated, the network is cut in one direction,
+permissions are denied, and the calling process is paused or dies.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TIMEOUT = {"store": 20.0, "cloud": 30.0, "ssh": 10.0, "kube": 20.0, "bucket": 30
 
 
 class Crashed(BaseException):
-    """The process is gone at this moment."""
+    """The process has died at this moment."""
 
 
 class Machine:
@@ -36,24 +36,24 @@ class Machine:
         self.clock = SimulatedClock(world.scheduler, plan.offset, plan.drift)
         self.key = f"ssh-ed25519 KEY-{index}-0 tpukit"
         mine = [one for one in world.plan.faults if one.machine == index]
-        self.faults: dict[tuple[bool, int], Fault] = {  # a fault below 0 counts calls that change something, too
+        self.faults: dict[tuple[bool, int], Fault] = {  # a negative call counts only calls that change something
             (one.change or one.call < 0, one.call if one.call >= 0 else -one.call - 1): one for one in mine
         }
         self.calls = self.changes = 0
-        self.process = 0  # grows whenever a process of this machine ends
-        self.restarts = 0  # processes that were to be started
-        self.cut: dict[str, float] = {}  # by channel: until when nothing leaves
-        self.deaf: dict[str, float] = {}  # by channel: until when no answer arrives
+        self.process = 0  # incremented whenever a process of this machine ends
+        self.restarts = 0  # number of scheduled process starts
+        self.cut: dict[str, float] = {}  # by channel: until when requests are lost
+        self.deaf: dict[str, float] = {}  # by channel: until when answers are lost
         self.denied: dict[str, float] = {} if plan.rights else {"cloud": math.inf, "kube": math.inf}
-        self.suspended = 0.0  # until when the machine sleeps
-        self.driving = -1  # the process that has started; another number: the next one has not
-        self.astray = False  # its settings name the home that the store has left
+        self.suspended = 0.0  # until when the machine is suspended
+        self.driving = -1  # the running process; differs from `process` until the next one has started
+        self.astray = False  # its settings name the store's former backend
         self.down = False
 
     def call(self, channel: str, what: str, do: Callable[[], T], *, mutates: bool = False, beside: bool = False) -> T:
         """Send a request to the world outside this machine, and wait for its answer.
 
-        `beside`: it is sent at fixed intervals by a thread of its own, and not counted among the calls that faults hit.
+        `beside`: a background thread sends it at fixed intervals, so it does not count among the calls with faults.
         """
         world, process = self.world, self.process
         if world.scheduler.stopped:
@@ -72,7 +72,7 @@ class Machine:
         if fault:
             world.trace.add(self.name, f"{fault} at {what}")
             self._before(fault)
-        limit = fence.check() if mutates else math.inf  # as adapters do: the last thing before the request is sent
+        limit = fence.check() if mutates else math.inf  # the last step before the request is sent, as in adapters
         self._wait(self.plan.latency * world.spread(number))
         if self.process != process or self.down:
             raise Crashed
@@ -93,7 +93,7 @@ class Machine:
             with suppress(TpukitError):
                 Context().run(do)
         try:
-            answer = Context().run(do)  # the world outside knows nothing of this machine's fence
+            answer = Context().run(do)  # this machine's fence does not extend to the outside world
         except TpukitError as error:
             world.trace.add(self.name, f"{what}: {type(error).__name__} {error.message[:80]}")
             raise
@@ -108,7 +108,7 @@ class Machine:
         return answer
 
     def crash(self, seconds: float) -> None:
-        """End the process that calls; another one starts after `seconds`."""
+        """End the calling process; another one starts after `seconds`."""
         self.process += 1
         self.world.restart(self, seconds)
         raise Crashed

@@ -1,5 +1,7 @@
-"""A person moves the store to its other home while jobs are active: drivers are stopped, one of them may sleep instead,
-and start again with the new setting."""
+"""A person moves the store to its other backend while jobs are active.
+
+Drivers are stopped and restarted with the new setting; one of them may be suspended instead.
+"""
 
 from __future__ import annotations
 
@@ -17,17 +19,20 @@ if TYPE_CHECKING:
 
 TRIES = 10
 NOTICED_SECONDS = 240.0
-"""So long a driver runs on with the setting of before, once it is awake."""
+"""Seconds for which an awakened driver continues with the former setting."""
 LATE_SECONDS = 300.0
-"""A driver that wakes up before that finds that a person stops a job."""
+"""Seconds of suspension below which an awakened driver finds that a person stops a job."""
 
 
 def happen(world: World, scene: JobsScene, event: Event) -> None:
-    """`which`: the machine that nobody stops; it sleeps for so long as the event lasts. Above the last: none."""
+    """Move the store.
+
+    `event.which` is the machine that is suspended for the event's duration, if there is such a machine.
+    """
     asleep = world.machines[event.which] if event.which < len(world.machines) else None
     stopped = [one for one in world.machines if one is not asleep and not one.down]
     if any(job not in {one.id for one in world.store.jobs()} for job in world.jobs):
-        return  # the person is just sending one
+        return  # the person is about to send one
     if asleep is not None:
         asleep.faults[False, asleep.calls] = Fault(asleep.index, asleep.calls, "pause", event.seconds)
     for machine in stopped:
@@ -39,7 +44,7 @@ def happen(world: World, scene: JobsScene, event: Event) -> None:
             break
     for machine in stopped:
         world.restart(machine, 1.0)
-    if moved and asleep is not None:  # its person notices, and corrects the settings there
+    if moved and asleep is not None:  # its user notices, and corrects the settings there
         asleep.astray = True
         if event.seconds < LATE_SECONDS:
             world.happen("stop", event.seconds)

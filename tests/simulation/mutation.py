@@ -1,4 +1,4 @@
-"""A piece of the product's source, and what stands there without a fix."""
+"""A piece of the product's source, and its replacement without a fix."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ class Mutation:
     file: str
     fixed: str
     broken: str
-    scene: str = ""  # where it is looked for; empty: in all
-    also: tuple[tuple[str, str, str], ...] = ()  # file, fixed, broken: a second line of defence against the same
+    scene: str = ""  # scene to search; empty: all
+    also: tuple[tuple[str, str, str], ...] = ()  # file, fixed, broken: a second protection against the same defect

@@ -1,7 +1,7 @@
-"""Take each fix out, one at a time, and report which seed finds that and how fast: `python -m simulation.mutations`.
+"""Remove each fix, one at a time, and report which seed finds that and how fast: `python -m simulation.mutations`.
 
-A mutation is a piece of the product's source and what stands there without the fix. It is applied to a temporary copy
-of the product, which the simulator then runs.
+A mutation is a piece of the product's source and its replacement without the fix. It is applied to a temporary copy of
+the product, which the simulator then runs.
 """
 
 from __future__ import annotations
@@ -269,16 +269,16 @@ def every() -> tuple[Mutation, ...]:
 
 
 def edits(mutation: Mutation) -> tuple[tuple[str, str, str], ...]:
-    """Return all that is changed: file, fixed, broken."""
+    """Return all changes: file, fixed, broken."""
     return (mutation.file, mutation.fixed, mutation.broken), *mutation.also
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    seed: int  # -1: none found it
+    seed: int  # -1: not found
     invariant: str
     seeds: int  # that were run
-    seconds: float  # of CPU: other tests may run beside
+    seconds: float  # CPU time, because other tests may run in parallel
 
     @property
     def row(self) -> str:
@@ -292,7 +292,7 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--only", default="", help="Part of the name of the mutations to run.")
     parser.add_argument("--case", default="", help="Letter of the case whose mutations to run.")
-    parser.add_argument("--find", metavar="SCENE", help=argparse.SUPPRESS)  # in the process that runs the copy
+    parser.add_argument("--find", metavar="SCENE", help=argparse.SUPPRESS)  # used in the process that runs the copy
     options = parser.parse_args()
     seeds = range(options.first, options.first + options.seeds)
     if options.find is not None:
@@ -308,7 +308,7 @@ def main() -> int:
 
 
 def find(scene: str, seeds: range) -> int:
-    """Print the first seed that breaks an invariant, and which one."""
+    """Print the first seed that breaks an invariant, and the invariant."""
     with Simulator() as simulator:
         for seed in seeds:
             if violation := simulator.seed(seed, scene).violation:
@@ -319,12 +319,12 @@ def find(scene: str, seeds: range) -> int:
 
 
 def run(mutation: Mutation, seeds: range) -> Found:
-    """Run seeds against the product without the fix until one breaks an invariant that the product with it keeps."""
+    """Run seeds without the fix until one breaks an invariant that holds with the fix."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "tools" / "tpukit"
         shutil.copytree(PRODUCT, copy, ignore=shutil.ignore_patterns("__pycache__"))
-        for name in ("jobset", "kueue"):  # what the product reads beside its package
+        for name in ("jobset", "kueue"):  # data that the product reads beside its package
             (Path(folder) / name).symlink_to(PRODUCT.parents[1] / name)
         for name, fixed, broken in edits(mutation):
             text = (copy / name).read_text(encoding="utf-8")
@@ -352,7 +352,7 @@ def _first(product: Path, mutation: Mutation, seeds: range) -> tuple[int, str]:
         with Simulator() as simulator:
             if not simulator.seed(int(seed), mutation.scene).violation:
                 return int(seed), invariant
-        seeds = range(int(seed) + 1, seeds.stop)  # it breaks with the fix, too, and shows nothing
+        seeds = range(int(seed) + 1, seeds.stop)  # it also breaks with the fix, so it proves nothing
     return -1, ""
 
 

@@ -1,4 +1,4 @@
-"""Fixes of the gke place, the provisioner and the store, to be taken out one by one."""
+"""Mutations that remove fixes of the gke place, the provisioner and the store."""
 
 from __future__ import annotations
 

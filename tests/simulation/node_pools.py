@@ -1,4 +1,4 @@
-"""GKE's node pools in a simulated world, their hosts, and the scheduler that brings pods there."""
+"""GKE's node pools in a simulated world, their hosts, and the scheduler that assigns pods to them."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 GOOGLE = "cloud.google.com"
 POOL, HOSTNAME = f"{GOOGLE}/gke-nodepool", "kubernetes.io/hostname"
 GONE_SECONDS = 60.0
-"""So long after its JobSet has gone a pool may still be asked for: mirrors and leases lag behind."""
+"""Seconds after the end of its JobSet in which a pool may still be requested: mirrors and leases lag behind."""
 
 
 class PooledJobSets(JobSets):
-    """Pods wait for a pool that has what they select. A pool holds the pods of one Job."""
+    """JobSets whose pods wait for a matching pool. A pool holds the pods of one Job."""
 
     def __init__(self, scene: ProvisionerScene) -> None:
         super().__init__(scene.world)
@@ -91,7 +91,7 @@ class PooledJobSets(JobSets):
         return str(node["metadata"]["labels"][POOL]) if node else ""
 
     def on(self, pool: str) -> list[Doc]:
-        """Pods that run there, or are about to."""
+        """Return the pods that run on a pool or are about to."""
         pods = self.of("Pod").values()
         return [pod for pod in pods if pod["status"]["phase"] not in TERMINAL and self.pool_of(pod) == pool]
 
@@ -111,13 +111,13 @@ class PooledJobSets(JobSets):
             del self.of("Node")["", node["metadata"]["name"]]
         for key in list(self.of("JobSet")):
             if self._uid(key) in uids:
-                if self.phase[self._uid(key)] == "starting":  # hosts go before the program begins
+                if self.phase[self._uid(key)] == "starting":  # hosts are lost before the program begins
                     self._start(key)
                 self.fail(key, "preempted")
 
 
 class NodePools(SimulatedGke):
-    """Judges each request by what is true when it arrives."""
+    """Node pools that check each request against the ground truth when it arrives."""
 
     def __init__(self, scene: ProvisionerScene) -> None:
         world = scene.world
@@ -152,7 +152,7 @@ class NodePools(SimulatedGke):
         return operation
 
     def _refuse(self) -> None:
-        """The request is right and the moment is not: the control plane is resized, say."""
+        """Refuse a valid request at a bad moment, such as a resize of the control plane."""
         if self.refusing > self.clock.now():
             message = "The control plane of the cluster is unavailable."
             answer = {"error": {"code": 400, "message": message, "status": "FAILED_PRECONDITION"}}
@@ -167,7 +167,7 @@ class NodePools(SimulatedGke):
         return operation
 
     def _end(self, one: Doc) -> None:
-        if one["target"] not in self.pool_docs:  # an operation on a pool that a person removed meanwhile
+        if one["target"] not in self.pool_docs:  # a person removed the pool meanwhile
             return
         zone = self.pool_docs[one["target"]]["body"]["locations"][0]
         if one["kind"] == "CREATE_NODE_POOL" and max(self.short, self.short_in.get(zone, 0.0)) > self.clock.now():
@@ -256,7 +256,7 @@ class PoolsClient:
 
 
 def host_labels(pool: NodePool) -> dict[str, str]:
-    """What GKE sets on a host beside the labels of its pool."""
+    """Return the labels of a host: those of its pool and those that GKE adds."""
     labels = {**pool.labels, POOL: pool.name, "topology.kubernetes.io/zone": pool.zones[0], "kubernetes.io/os": "linux"}
     labels[f"{GOOGLE}/gke-tpu-accelerator"] = "tpu-v4-podslice"
     labels[f"{GOOGLE}/gke-tpu-topology"] = pool.topology or "2x2x1"

@@ -1,4 +1,4 @@
-"""Which machine owns a key in truth, and the invariant on acts: only the machine that last acquired the lease acts."""
+"""The true owner of each key, and the invariant that only the machine that last acquired the lease acts."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ if TYPE_CHECKING:
     from tpukit.kernel.store import Lease
 
 ON_THE_WIRE = 5.0
-"""Seconds that a request may be under way after its fence was checked."""
+"""Seconds for which a request may be in transit after its fence was checked."""
 
 
 class Owners:
-    """The store with a note of each lease that changes hands."""
+    """The store, with a record of each lease that changes owner."""
 
     def __init__(self, world: World, store: Any) -> None:
         self._world, self._store = world, store
-        self._last: dict[str, tuple[int, str, float]] = {}  # token, machine and moment of the last take-over, by lease
+        self._last: dict[str, tuple[int, str, float]] = {}  # token, machine and time of the last take-over, by lease
 
     def over(self, store: Any) -> Owners:
-        """The same over another home: leases are known on."""
+        """Return owners over another backend that keep the record of leases."""
         made = Owners(self._world, store)
         made._last = self._last
         return made
@@ -37,7 +37,7 @@ class Owners:
         return lease
 
     def check(self, name: str, what: str) -> None:
-        """Called before an act on something that the lease `name` protects."""
+        """Check an act on an object that the lease `name` protects, before the act."""
         world = self._world
         known = self._last.get(name)
         if known is None or not world.acting.startswith("machine-") or known[1] == world.acting:

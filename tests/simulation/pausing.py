@@ -1,4 +1,4 @@
-"""Pause the first machine before each of its calls, one world after another, while the others go on."""
+"""Worlds in which the first machine is paused before one of its calls, each call in turn, while the others continue."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ SECONDS = 120.0
 
 
 def pause_at_every_call(simulator: Simulator, plan: Plan, *, step: int = 1) -> tuple[int, list[str]]:
-    """Return how many calls were paused, and what broke. `step`: only every so many calls.
+    """Return the number of paused calls, and the violations.
 
-    Whole machines sleep at even calls, single processes are stopped at odd ones.
+    `step` skips calls. At even calls the whole machine is suspended, at odd ones the process is stopped.
     """
     calm = simulator.run(plan)
     broken = [f"without a pause: {calm.violation}"] if calm.violation else []

@@ -1,6 +1,6 @@
-"""Commands that a person types on a machine of the world: the real ones, over the store and the places of that machine.
+"""Commands that a person types on a machine of the world: the real ones, with that machine's store and places.
 
-What they find in `tpukit.cli.context` belongs to the process that runs them: others type at the same time.
+Their `tpukit.cli.context` is a context variable, because several people type at the same time.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class _Clock:
 
 @contextmanager
 def at(machine: Machine, store: Any, places: Any, holder: Holder | None = None) -> Iterator[None]:
-    """Run the block as a command at `machine`. `holder`: of the process, where it is not a new one."""
+    """Run the block as a command at `machine`. `holder` is that of the process, unless it is a new one."""
     token = _desk.set(Desk(machine, store, places, holder or Holder(f"{machine.name}/typed")))
     try:
         yield
@@ -44,7 +44,7 @@ def at(machine: Machine, store: Any, places: Any, holder: Holder | None = None) 
 
 
 def prepare(change: Callable[[Any, str, Any], None]) -> None:
-    """Let commands find what `at` says. `change` sets an attribute until the simulator is closed."""
+    """Make commands use the context set by `at`. `change` sets an attribute until the simulator is closed."""
     from tpukit.cli import context
     from tpukit.jobs.spec import settings
     from tpukit.kernel.store import home

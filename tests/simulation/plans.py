@@ -1,5 +1,7 @@
-"""The plan of one simulated world, drawn from a seed: machines, jobs, faults and events. Plain data, so that it can be
-shortened: a fault that is left out changes nothing else of the plan."""
+"""The plan of one simulated world, drawn from a seed: machines, jobs, faults and events.
+
+It is plain data that can be shrunk: removing a fault changes nothing else of the plan.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +13,14 @@ MINUTE = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Something that happens to one call of one machine."""
+    """A fault at one call of one machine."""
 
     machine: int
-    call: int  # counted over the calls of that machine; below 0: -1 is the first that changes something, and so on
+    call: int  # index among that machine's calls; below 0: among those that change something, from -1
     kind: str
     seconds: float = 0.0
-    change: bool = False  # counted over those of its calls that change something
-    meanwhile: tuple[str, ...] = ()  # events that happen while it is paused, one after the other
+    change: bool = False  # index among its calls that change something
+    meanwhile: tuple[str, ...] = ()  # successive events while it is paused
 
     def __str__(self) -> str:
         what = "change" if self.change else "call"
@@ -29,7 +31,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happens to the world at a moment."""
+    """An event in the world at a given time."""
 
     at: float
     kind: str
@@ -48,9 +50,9 @@ class MachinePlan:
     drift: float = 0.0
     latency: float = 0.1
     rights: bool = True
-    renews: bool = False  # leases are renewed beside the rounds, as `tpu serve` does
+    renews: bool = False  # leases are renewed in parallel to the rounds, as in `tpu serve`
     starts: float = 0.0  # when its driver starts
-    dies: float = 0.0  # when it is gone for good; 0: never
+    dies: float = 0.0  # when it is lost for good; 0: never
     sweeps: float = 60.0
 
 
@@ -58,7 +60,7 @@ class MachinePlan:
 class JobPlan:
     at: float = 0.0
     seconds: float = 300.0
-    mistake: float = 0.0  # seconds after which the program fails by a mistake of its user; 0: never
+    mistake: float = 0.0  # seconds after which the program fails by a user error; 0: never
     tpu: str = "v4-8"
     slices: int = 1
     code: bool = True
@@ -66,14 +68,14 @@ class JobPlan:
     on: bool = False  # on a TPU VM that a person named
     rule: str = "pre"
     restarts: int = 0
-    bucket: bool = True  # it has a workdir in a bucket, where its code goes too
+    bucket: bool = True  # it has a workdir in a bucket, which also holds its code
 
 
 @dataclass(frozen=True, slots=True)
 class SetPlan(JobPlan):
     """A JobSet that a person sends with kubectl."""
 
-    pin: int = 0  # what else its pods ask of their nodes; see provisioner_scene.py
+    pin: int = 0  # extra constraints of its pods on their nodes; see provisioner_scene.py
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +85,9 @@ class Plan:
     jobs: tuple[JobPlan, ...]
     faults: tuple[Fault, ...] = ()
     events: tuple[Event, ...] = ()
-    calm: float = 40 * MINUTE  # nothing bad happens after that
+    calm: float = 40 * MINUTE  # no faults or events after that time
     scene: str = "jobs"
-    home: str = "sqlite"  # of the store
+    home: str = "sqlite"  # backend of the store
 
     @property
     def history(self) -> list[str]:
@@ -101,15 +103,15 @@ class Plan:
 
 SCENES = {"jobs": 50, "fleet": 15, "queue": 15, "gke": 9, "provisioner": 7, "local": 4}
 FAULTS = {
-    "pause": 30,  # the machine sleeps before it sends the request
-    "stall": 10,  # only this process is stopped: its clock goes on
+    "pause": 30,  # the machine is suspended before it sends the request
+    "stall": 10,  # only this process is stopped; its clock continues
     "lose": 12,  # the request never arrives
-    "lose answer": 16,  # it arrives, and its answer does not
+    "lose answer": 16,  # it arrives, but its answer is lost
     "late": 10,  # it arrives after the caller has given up
     "double": 8,  # it arrives twice
     "busy": 6,  # 429 or 500
     "crash": 10,  # the process dies before it sends the request
-    "crash after": 10,  # the process dies before it hears the answer
+    "crash after": 10,  # the process dies before it receives the answer
     "cut store": 6,
     "cut cloud": 8,
     "cut ssh": 8,
@@ -151,7 +153,7 @@ def draw(seed: int) -> Plan:
 
 
 def _rare(dice: random.Random) -> tuple[Event, ...]:
-    """What happens to few jobs on TPU VMs. Drawn last, so that it changes nothing else of the plan of a seed."""
+    """Draw events that hit few jobs on TPU VMs; drawn last, so that the rest of a seed's plan does not change."""
     at, which = round(2 ** dice.uniform(3, 9), 1), dice.randrange(4)
     kind = dice.choices(("", "move store", "gone project", "forget"), (70, 12, 8, 10))[0]
     seconds = dice.choice((60.0, 200.0, 400.0)) if kind == "move store" else 0.0
@@ -206,7 +208,7 @@ def _fault(dice: random.Random, machines: int) -> Fault:
     else:
         seconds = dice.choice((30.0, 100.0, 600.0))
     machine = dice.randrange(machines)
-    # Few calls change something, and those are the ones before which a pause does harm.
+    # Few calls change something, and a pause does harm before those.
     return (
         Fault(machine, int(2 ** dice.uniform(0, 4)) - 1, kind, seconds, True)
         if dice.random() < 0.5

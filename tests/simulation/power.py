@@ -1,4 +1,4 @@
-"""Loss of power on the machine that has the SQLite file: commits that did not wait for the disk are gone."""
+"""Power loss on the machine with the SQLite file: commits that did not wait for the disk are lost."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 from simulation.stores import _TABLES as TABLES
 
 WRITE_BACK = 30.0
-"""Seconds after which the kernel has written everything, by itself."""
+"""Seconds after which the kernel has written everything by itself."""
 
 
 class Disk:
-    """The file as it would be found after a loss of power."""
+    """The file as found after a power loss."""
 
     def __init__(self, store: Any, now: Callable[[], float]) -> None:
         self._file, self._now = store._file, now
@@ -26,7 +26,7 @@ class Disk:
 
     @staticmethod
     def release(store: Any) -> None:
-        """Undo what an earlier world did to the store."""
+        """Undo the patches of an earlier world."""
         if file := getattr(store, "_file", None):
             vars(file).pop("transaction", None)
 
@@ -43,7 +43,7 @@ class Disk:
             self._save()
         with self._commit(durable=durable) as db:
             yield db
-        if durable:  # https://www.sqlite.org/wal.html: the log is written in order, so earlier commits are safe, too
+        if durable:  # https://www.sqlite.org/wal.html: the log is written in order, so earlier commits are safe too
             self._save()
 
     def _save(self) -> None:

@@ -1,4 +1,4 @@
-"""What happens to a cluster and its node pools by itself, and what people do there."""
+"""Events of a cluster and its node pools, with and without people."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def happen(world: World, scene: ProvisionerScene, event: Event) -> bool:
 
 
 def delete(scene: ProvisionerScene, name: str) -> None:
-    """A person deletes a JobSet."""
+    """Delete a JobSet, as a person."""
     if key := scene.kube.key(name):
         uid = scene.kube._uid(key)
         scene.asked.add(uid)
@@ -37,7 +37,7 @@ def _delete_jobset(world: World, scene: ProvisionerScene, event: Event) -> None:
 
 
 def _recreate_jobset(world: World, scene: ProvisionerScene, event: Event) -> None:
-    """A person deletes a JobSet, and sends it again under its name."""
+    """Delete a JobSet and send it again under the same name, as a person."""
     if key := cluster_events._running(scene, event):  # type: ignore[arg-type]
         delete(scene, key[1])
         world.scheduler.sleep(event.seconds)
@@ -45,7 +45,7 @@ def _recreate_jobset(world: World, scene: ProvisionerScene, event: Event) -> Non
 
 
 def _preempt(world: World, scene: ProvisionerScene, event: Event) -> None:
-    """The hosts of a pool go, and come back after a while."""
+    """Remove the hosts of a pool, and add them again after a while."""
     pools = sorted(name for name in scene.gke.own() if scene.kube.hosts(name))
     if not pools:
         return
@@ -81,12 +81,12 @@ def _refuse(world: World, scene: ProvisionerScene, event: Event) -> None:
 
 
 def _break(world: World, scene: ProvisionerScene, event: Event) -> None:
-    """The next creates, or a delete, end with an error."""
+    """Let the next create, or a delete, fail."""
     scene.gke.breaks["delete" if event.which == 0 else ""] += 1
 
 
 def _foreign_pod(world: World, scene: ProvisionerScene, event: Event) -> None:
-    """A person's pod comes to a host of ours that takes pods, and has none."""
+    """Add a person's pod to an idle host of ours that accepts pods."""
     kube = scene.kube
     pools = sorted(name for name in scene.gke.own() if kube.hosts(name) and not kube.on(name))
     free = [name for name in pools if not any((one.get("spec") or {}).get("unschedulable") for one in kube.hosts(name))]
@@ -102,7 +102,7 @@ def _foreign_pod(world: World, scene: ProvisionerScene, event: Event) -> None:
 
 
 def _foreign_pool(world: World, scene: ProvisionerScene, event: Event) -> None:
-    """A person deletes a pool of ours that is not in use, and makes one of that name."""
+    """Delete an idle pool of ours, and create a person's pool of the same name."""
     pools = sorted(name for name in scene.gke.own() if not scene.kube.on(name))
     if not pools:
         return
@@ -117,7 +117,7 @@ def _foreign_pool(world: World, scene: ProvisionerScene, event: Event) -> None:
 
 
 def _foreign_name(world: World, scene: ProvisionerScene, event: Event) -> None:
-    """A person makes a pool of the same shape beside ours."""
+    """Create a person's pool of the same shape beside ours."""
     pools = sorted(scene.gke.own())
     if not pools:
         return

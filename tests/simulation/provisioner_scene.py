@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 ZONES = ("us-central2-b", "us-central1-a")
 SYSTEM, NAME = "tpu-provisioner-system", "tpu-provisioner"
 UNUSED_SECONDS = 15 * 60.0
-"""A pool without a pod is removed after so long, whether it has had one or not."""
+"""Seconds after which a pool without a pod is removed, even if it has had one."""
 MISSING_SECONDS = 30 * 60.0
-"""A pool whose hosts do not come is removed after so long."""
+"""Seconds after which a pool is removed whose hosts do not come."""
 SLACK_SECONDS = 8 * 60.0
-"""Two deletes of up to 200 s, of which GKE fails the first, and pauses in between."""
+"""Two deletes of up to 200 s, the first of which fails, and pauses in between."""
 PINS: tuple[Doc, ...] = (
     {},
     {"nodeSelector": {"cloud.google.com/gke-nodepool": "my-pool"}},
@@ -41,21 +41,19 @@ PINS: tuple[Doc, ...] = (
     {"affinity": {"key": "colour", "operator": "In", "values": ["red"]}},
     {"nodeSelector": {"colour": "red"}},
 )
-"""What else a pod may ask of its node. The last is a label that the provisioner sets; the others are never there."""
+"""Additional constraints of pods on their nodes. The provisioner sets the last label; no node has the others."""
 UNKNOWN = 3
-"""A label that GKE may set for all that the provisioner knows: it may buy a pool, and finds out that its pod does not
-come."""
+"""Index of a label that GKE may set as far as the provisioner knows: it may buy a pool before it learns otherwise."""
 
 
 class LaggingView:
-    """Mirrors of the cluster, as one process has them: a moment old, and older while the machine is cut off or was
-    suspended."""
+    """A process's mirrors of the cluster: slightly out of date, more so while the machine is cut off or suspended."""
 
     def __init__(self, machine: Machine, kube: PooledJobSets) -> None:
         self._machine, self._kube = machine, kube
         self._world = machine.world
         self._due = self._fresh = 0.0
-        self._heard = 0.0  # the same moment as the machine counts
+        self._heard = 0.0  # the same time on the machine's clock
         self._all = (self,)
         self._objects: dict[str, tuple[Doc, ...]] = {}
         self._count = 0
@@ -94,7 +92,7 @@ class LaggingView:
     def _look(self, kind: str) -> tuple[Doc, ...]:
         now, machine = self._world.scheduler.now, self._machine
         self._count += 1
-        if machine.suspended > self._fresh > 0:  # its streams broke meanwhile, and are opened again after a while
+        if machine.suspended > self._fresh > 0:  # its streams broke meanwhile, and reconnect after a while
             self._due = max(self._due, machine.suspended + 10 * self._world.spread(self._count))
         unreachable = max(machine.cut.get("kube", 0.0), machine.denied.get("kube", 0.0)) > now
         if now >= self._due and not unreachable:
@@ -110,12 +108,12 @@ class ProvisionerScene:
         self.kube = PooledJobSets(self)
         self.gke = NodePools(self)
         self.asked: set[str] = set()  # uids of JobSets that a person deletes
-        self.idle: dict[tuple[str, bool], float] = {}  # pools that have no pod, whether they have all hosts; since when
+        self.idle: dict[tuple[str, bool], float] = {}  # since when, by pool without a pod and whether it has all hosts
         self.gone: dict[str, float] = {}  # since when, by uid of a JobSet
         self._soon = False
         world.hosts = self.kube.runs  # type: ignore[assignment]
         for machine in world.machines:
-            machine.denied.pop("kube", None)  # a replica without rights may lead, and sees no node pools
+            machine.denied.pop("kube", None)  # a replica without rights may lead, but sees no node pools
         for index, job in enumerate(world.plan.jobs):
             world.scheduler.spawn(lambda index=index, job=job: self.send(f"set{index}", job), job.at)  # type: ignore[misc]
 
@@ -147,11 +145,11 @@ class ProvisionerScene:
                     scheduler.sleep(machine.suspended - scheduler.now + 0.5)
                     continue
                 leader.renew()
-                scheduler.sleep(10.0 if leader.leading() else 5.0)  # as the product does
+                scheduler.sleep(10.0 if leader.leading() else 5.0)  # as in the product
         except (Crashed, Stop):
             pass
 
-    # What people send
+    # JobSets of people
 
     def send(self, name: str, job: SetPlan | JobPlan) -> None:
         self.world.jobs[name] = self.kube.programs[name] = job
@@ -163,7 +161,7 @@ class ProvisionerScene:
         return "unknown" if getattr(self.kube.programs.get(name), "pin", 0) == UNKNOWN else ""
 
     def slices(self) -> int:
-        """How many are needed. Jobs may sit on each other's pools, so they are counted together."""
+        """Return the number of slices needed, in total, because jobs may run on each other's pools."""
         return sum(int(doc["spec"]["replicatedJobs"][0]["replicas"]) for doc in self._unfinished())
 
     def gone_since(self, uid: str) -> float | None:
@@ -185,7 +183,7 @@ class ProvisionerScene:
         self._check_idle()
 
     def _check_idle(self) -> None:
-        """No pool is paid for without a pod for long, whatever happened before, once nothing bad happens any more."""
+        """Check that no pool stays without a pod for long, once the faults are over."""
         now, calm = self.world.scheduler.now, self.world.scheduler.start + self.world.plan.calm
         idle = [one for one in self.gke.own() if self.gke.pool_docs[one].get("ready") and not self.kube.on(one)]
         whole = {name: bool(self.kube.hosts(name)) for name in idle}
@@ -196,7 +194,7 @@ class ProvisionerScene:
                 without = "a pod" if is_whole else "all of its hosts"
                 self.world.violate("waste", f"keeps {name}, which has been without {without} for {now - since:.0f} s")
 
-    # The world
+    # World
 
     def happen(self, event: Event) -> bool:
         return provisioner_events.happen(self.world, self, event)
@@ -206,7 +204,7 @@ class ProvisionerScene:
         self.gke.short_in.clear()
         self.kube.closed = 0.0
         for index, job in enumerate(self.world.plan.jobs):
-            if (pin := getattr(job, "pin", 0)) not in (0, len(PINS) - 1):  # its person gives up: it can never run
+            if (pin := getattr(job, "pin", 0)) not in (0, len(PINS) - 1):  # its person gives up
                 after = UNUSED_SECONDS + SLACK_SECONDS + 600.0 if pin == UNKNOWN else 300.0
                 self.world.scheduler.spawn(lambda name=f"set{index}": provisioner_events.delete(self, name), after)  # type: ignore[misc]
         self.world.scheduler.spawn(self._look_around, 60.0)

@@ -1,4 +1,4 @@
-"""The code queue: a supervisor and a worker on each machine; applications send jobs, some of them broken documents."""
+"""The code queue: a supervisor and a worker on each machine; applications send jobs, some as broken documents."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 RENEW = claims.SECONDS / 3
 LIMIT = 1_048_576
-"""Bytes of a document, as Firestore has it. The embedded home has no limit of its own."""
+"""Maximum size of a document in bytes, as in Firestore. The embedded backend has no limit."""
 PLAIN = '"code": "x", "status": "pending", "created_at": 1'
 BROKEN = (
     f'{{{PLAIN}, "timeout": NaN, "priority": 100}}',
@@ -37,18 +37,18 @@ BROKEN = (
     '{"code": "x", "timeout": 5, "status": "Pending", "created_at": 1}',
     '{"code": "x", "timeout": 5, "status": null, "created_at": 1}',
 )
-"""Documents that end with a sentence."""
+"""Documents that must end with an error message."""
 ODD = (
     f'{{{PLAIN}, "timeout": 5, "attempts": null, "cancel": null, "logs": null, "worker": null, "started_at": null}}',
     f'{{{PLAIN}, "timeout": 5, "max_faults": "5", "not_before": NaN, "faults": -3, "ranked": "yes"}}',
     '{"code": "x", "timeout": 5, "status": "pending", "metadata": null, "created_at": "today"}',
     '{"code": "x", "timeout": 5, "status": "pending", "created_at": 1e300}',
 )
-"""Documents that run: what is odd is in fields that only tpukit writes."""
+"""Documents that run: only fields that tpukit itself writes are odd."""
 
 
 class Limited:
-    """The store of a home that refuses large documents."""
+    """A store whose backend refuses large documents."""
 
     def __init__(self, real: Any) -> None:
         self._real = real
@@ -76,19 +76,19 @@ class Execution:
     key: str
     machine: Machine
     process: int
-    renewed: float  # when its lease was last renewed, in truth
+    renewed: float  # true time of the last renewal of its lease
     over: bool = False
-    written: bool = False  # its end is on the record
+    written: bool = False  # its end is recorded
 
 
 class QueueScene:
     def __init__(self, world: World) -> None:
         self.world = world
-        self.sent: dict[str, float] = {}  # seconds that the code takes, by key
+        self.sent: dict[str, float] = {}  # duration of the code in seconds, by key
         self.store = Limited(world.store)
         self.executions: list[Execution] = []
         self.cancelled: set[str] = set()
-        self.written = 0.0  # when the last document of a program without tpukit is written
+        self.written = 0.0  # time of the last document from a program without tpukit
         dice = random.Random(world.plan.seed)
         for index in range(dice.choice((2, 4, 6))):
             self._send(f"code-{index}", dice.choice((20.0, 100.0, 300.0)))
@@ -131,18 +131,18 @@ class QueueScene:
             self.world.violate("lost", f"{one.key} cannot be read: {one.why}")
 
     def check(self, key: str, job: QueuedJob) -> None:
-        """Called whenever a job was written."""
+        """Check a job after each write."""
         world = self.world
         done = [one for one in self.executions if one.key == key]
         if job.status == COMPLETED and not any(one.over for one in done):
             world.violate("evidence", f"{key} is completed, and its code never came to its end")
-        if job.status == COMPLETED:  # whether or not its worker hears of it
+        if job.status == COMPLETED:  # even if its worker does not receive the answer
             ended = [one for one in done if one.over and one.machine.name == world.acting]
             for one in ended[-1:]:
                 one.written = True
         if job.status == FAILED and key in self.sent and not job.dead_letter:
             world.violate("lost", f"{key} failed without a cause: {job.error}")
-        # A claim whose answer was lost is given up like that of a dead worker.
+        # A claim whose answer was lost is given up like one of a dead worker.
         if job.faults > job.attempts - sum(one.written for one in done):
             world.violate("budget", f"{key} is charged {job.faults} faults; its code was begun {len(done)} times")
 
@@ -161,7 +161,7 @@ class QueueScene:
         self.cancelled.add(key)
         Client(StoreOf(self.world.person, self.store)).cancel(key)
 
-    # A worker
+    # Worker
 
     def _worker(self, machine: Machine, number: int) -> None:
         from simulation.world import Stop

@@ -1,7 +1,7 @@
-"""Reads of a SQLite home that are answered from memory while no document has changed.
+"""A cache for reads of a SQLite store, valid until a document changes.
 
-Drivers list the same records in every round. A read costs a query and decoding; the answer is the same until a
-document is written, by whichever way: SQLite counts the rows that its connection has changed.
+Drivers list the same records in every round, and each read costs a query and decoding. Every write invalidates the
+cache: SQLite counts the rows that its connection has changed.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ class Reads:
         self._store = store
         self._answers: dict[Any, Any] = {}
         self._version = -1
-        self._leases = 0  # changes of rows by leases, which are no documents
+        self._leases = 0  # row changes by leases, which are not documents
         with store._file.connection() as db:
-            self._db = db  # all that one thread needs
+            self._db = db  # one thread needs one connection
 
     def __getattr__(self, name: str) -> Any:
         real = getattr(self._store, name)

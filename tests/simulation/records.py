@@ -1,4 +1,4 @@
-"""The store as machines reach it over the network, and the invariants on what is written there."""
+"""The store as machines reach it over the network, and the invariants of its records."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Truth:
         self._known: dict[str, Job] = {}
 
     def over(self, store: Any) -> Truth:
-        """The same over another home: what is known of jobs is the same."""
+        """Return the checked store over another backend, with the same knowledge of jobs."""
         made = type(self)(self._world, store)
         made._known = self._known
         return made
@@ -35,7 +35,7 @@ class Truth:
         return getattr(self._store, name)
 
     def jobs(self) -> list[Job]:
-        """Of all jobs that can be read."""
+        """Return all readable jobs."""
         return list(self._known.values())
 
     def create(self, kind: Any, key: str, value: Any, **more: Any) -> Any:
@@ -103,7 +103,7 @@ class Truth:
 
 
 class StoreOf:
-    """The store, as one machine reaches it."""
+    """The store as one machine reaches it."""
 
     def __init__(self, machine: Machine, real: Truth) -> None:
         self._machine, self._real = machine, real
@@ -111,7 +111,7 @@ class StoreOf:
 
     @cached_property
     def sender(self) -> str:
-        """What the hardware of this store is labelled with."""
+        """Return the label of this store's hardware."""
         from tpukit.cli import context
 
         return context.sender_of(self)  # type: ignore[arg-type]

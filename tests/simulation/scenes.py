@@ -1,4 +1,4 @@
-"""What a world is about: which controller runs on its machines, what people do with it, and what has to be true."""
+"""The subject of a world: the controller on its machines, the acts of people, and the expected result."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ if TYPE_CHECKING:
 
 class Scene(Protocol):
     def process(self, machine: Machine, number: int) -> tuple[Callable[[], None], Any]:
-        """Start the controller on a machine; return its round, and what renews its leases beside it (or None)."""
+        """Start the controller on a machine; return its round, and the leases to renew in parallel (or None)."""
 
     def happen(self, event: Event) -> bool:
-        """Do what an event of this scene says; return False for an event that is not of this scene."""
+        """Handle an event; return False if it does not belong to this scene."""
 
     def calm(self) -> None:
-        """Nothing bad happens from now on."""
+        """Stop all faults of this scene."""
 
     def may_lose(self, machine: Machine) -> bool:
-        """Whether a machine may be lost for good now."""
+        """Return whether a machine may be lost for good now."""
 
     def over(self) -> bool:
-        """Whether everything has ended and nothing is left that costs money."""
+        """Return whether everything has ended and no hardware is left."""
 
     def judge(self) -> None:
-        """Report what has not ended in time."""
+        """Report everything that has not ended in time."""
 
 
 def make(world: World) -> Scene:

@@ -1,4 +1,4 @@
-"""Sending the jobs of a plan, as a person on the first machine does."""
+"""Sending the jobs of a plan, as a person on the first machine."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ BUCKET = "gs://bucket"
 
 @cache
 def digest() -> str:
-    """The name that the staged code has, by its content."""
+    """Return the digest of the staged code."""
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "source"
         _write_code(source)
@@ -64,7 +64,7 @@ def _plan(index: int, job: JobPlan, unattended: int) -> plans.Plan:
 
 
 def _preempted(record: Job) -> tuple[Attempt, ...]:
-    """Attempts that an earlier version kept one by one, up to the size that a record may have."""
+    """Return attempts as an earlier version kept them, one by one, up to the maximum size of a record."""
     room = RECORD_BYTES - len(msgspec.json.encode(record)) - 1_000
     said = "us-central2-b has preempted it. " * 40
     learned = {NODES: [str(10**18)]}
@@ -104,11 +104,11 @@ def _send(world: World, machine: Machine, store: Any, place: Any, driver: Any, i
     if made.snapshot:
         _write_code(machine.root / "code" / made.snapshot.digest)
     place.share_code(made)
-    # Held before it can be seen, so that no driver without the code takes it.
+    # Acquired before the job is visible, so that no driver without the code takes it.
     store.acquire(f"{JOBS.name}/{made.id}", driver.leases.holder, SECONDS)
     record = Job(made.id, "tpu-vm", made.team, "ada", machine.clock.now(), plan=made.to_json())
     if "long history" in happens and not index:
         record = replace_record(record, attempts=_preempted(record))
-    with suppress(Conflict):  # the answer to an earlier try was lost
+    with suppress(Conflict):  # the answer to an earlier attempt was lost
         store.create(JOBS, made.id, record)
     world.trace.add(machine.name, f"sent {made.id}")

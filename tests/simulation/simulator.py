@@ -1,4 +1,4 @@
-"""Run seeds: one world after another in this process, with what the product would otherwise do in threads done here."""
+"""The simulator: runs one world after another in this process, without the product's threads."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CLUSTERS = {
 
 
 class SerialExecutor:
-    """A thread pool that runs what it is given at once, in the thread that gives it."""
+    """A thread pool that runs its work at once, in the calling thread."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
         pass
@@ -44,7 +44,7 @@ class SerialExecutor:
     def submit(self, work: Callable[..., Any], *args: Any, **kwargs: Any) -> Future[Any]:
         future: Future[Any] = Future()
         try:
-            # A thread of a pool knows nothing of its caller's context, unless it is carried there.
+            # Pool threads do not inherit the caller's context.
             future.set_result(contextvars.Context().run(work, *args, **kwargs))
         except Exception as error:
             future.set_exception(error)
@@ -58,7 +58,7 @@ class SerialExecutor:
 
 
 class _Random:
-    """The module `random` for code that spreads retries: each of its generators begins alike."""
+    """The module `random` for code that spreads retries: all of its generators have the same seed."""
 
     @staticmethod
     def Random(seed: int | None = None) -> random.Random:  # noqa: N802
@@ -67,7 +67,7 @@ class _Random:
 
 @contextmanager
 def prepared() -> Iterator[None]:
-    """The product without threads, echoes and chance."""
+    """Patch the product to run without threads, output and randomness."""
     from tpukit.kernel import retry_state
     from tpukit.kernel.store import process
     from tpukit.places.local import place as local
@@ -101,7 +101,7 @@ def prepared() -> Iterator[None]:
 
 
 class Simulator:
-    """Runs worlds. Use it as a context manager."""
+    """A runner of worlds, used as a context manager."""
 
     def __enter__(self) -> Simulator:
         memory = Path("/dev/shm")
@@ -125,12 +125,12 @@ class Simulator:
         """Run the world of a seed, in its own scene or in a named one."""
         plan = plans.draw(seed)
         named = scene or plan.scene
-        if named in CLUSTERS:  # these have faults and events of their own
+        if named in CLUSTERS:  # these have their own faults and events
             return self.run(CLUSTERS[named](seed), kept=kept)
         return self.run(vm_plans.enrich(replace(plan, scene=named)), kept=kept)
 
     def shrink(self, found: Result) -> Result:
-        """The shortest plan, by leaving out and shortening one thing after another, that breaks the same invariant."""
+        """Return the shortest plan with the same violation, by removing and shortening one item after another."""
         assert found.violation
         best, invariant = found, found.violation.invariant
 

@@ -1,4 +1,4 @@
-"""A stop that a person asked for is on the record soon, whatever back-off a driver is in and whoever is blind."""
+"""The invariant that a requested stop is recorded soon, whatever the back-off and whichever driver is blind."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ if TYPE_CHECKING:
     from simulation.world import World
 
 SOON = 100.0
-"""Where all machines are well: a dead driver's lease lapses in that time, and another driver has its round."""
+"""Limit if all machines are healthy: a dead driver's lease lapses, and another driver has its round."""
 TAKEN_OVER = 360.0
-"""Where the driver of the job may be blind: it yields, and another driver takes over."""
+"""Limit if the job's driver may be blind: it yields, and another driver takes over."""
 
 
 def expect(world: World, job_id: str) -> None:
-    """Watch from now on whether the stop of a job is done, as long as a machine is well."""
+    """Check later that the stop of a job was recorded, if the healthy machines stay healthy."""
     machines = [one for one in world.machines if not one.down]
     well = [one for one in machines if _is_well(one)]
     if not well or any(event.kind in ("newer", "power loss", "clones", "slow upload") for event in world.plan.events):
@@ -40,7 +40,7 @@ def expect(world: World, job_id: str) -> None:
 
 
 def _is_well(machine: Machine) -> bool:
-    """It drives, reaches everything and has its rights, and no fault of the plan is to come."""
+    """Return whether a machine drives, reaches everything, has its rights, and has no further faults in the plan."""
     now = machine.world.scheduler.now
     if not machine.plan.rights or machine.down or now - machine.world.scheduler.start < machine.plan.starts + 30:
         return False
@@ -52,6 +52,6 @@ def _is_well(machine: Machine) -> bool:
 
 
 def _is_disturbed(world: World, since: float) -> bool:
-    """Whether hosts or the API kept a driver from seeing the job."""
+    """Return whether hosts or the API kept a driver from seeing the job."""
     silent = any(until > since for until in world.cloud.quiet.values())
     return world.blocked > since or bool(world.cloud.taken) or silent

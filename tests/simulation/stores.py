@@ -1,4 +1,4 @@
-"""Homes of the simulated store: the real SQLite and Firestore homes in memory, emptied for each world."""
+"""Backends of the simulated store: the real SQLite and Firestore stores in memory, emptied for each world."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KINDS = ("sqlite", "firestore")
 
 
 class SqliteHome:
-    """One connection is all that one thread needs, so the file may be in memory."""
+    """A SQLite store. One thread needs only one connection, so the file can be in memory."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self.store = SqliteStore(Path(":memory:"), now=now)
@@ -48,7 +48,7 @@ class SqliteHome:
 
 
 class FirestoreHome:
-    """The real client of a simulated database. Other processes may come between any two of its requests."""
+    """The real client with a simulated database. Other processes may run between any two of its requests."""
 
     def __init__(self, now: Callable[[], float], pause: Callable[[], None]) -> None:
         from google.cloud import firestore
@@ -105,7 +105,7 @@ class FirestoreHome:
 
 
 class Home:
-    """The home that the store of a world has now, and the one that a person may move it to."""
+    """The current backend of a world's store, and the one to which a person may move it."""
 
     def __init__(self) -> None:
         self._now: Callable[[], float] = lambda: 0.0
@@ -115,7 +115,7 @@ class Home:
         self.begin(self._now)
 
     def begin(self, now: Callable[[], float], kind: str = "sqlite", pause: Callable[[], None] = lambda: None) -> None:
-        """Empty both homes for a world that begins in one of them. `pause`: lets other processes run for a moment."""
+        """Empty both backends for a new world. `pause` lets other processes run for a moment."""
         self._now, self._pause, self.kind = now, pause, kind
         for made in self._made.values():
             made.empty()
@@ -126,18 +126,18 @@ class Home:
         return self._of(self.kind).store
 
     def of(self, address: str) -> Any:
-        """The store with that address."""
+        """Return the store with that address."""
         return next(one for one in (self._of(kind).store for kind in KINDS) if one.address == address)
 
     def elsewhere(self) -> Any:
-        """The store of the other home."""
+        """Return the store of the other backend."""
         return self._of(KINDS[self.kind == "sqlite"]).store
 
     def moved(self) -> None:
         self.kind = KINDS[self.kind == "sqlite"]
 
     def rewrite(self, key: str, change: Callable[[str], str]) -> None:
-        """Change a document behind the product's back, as a tpukit of another version would."""
+        """Change a document without the store, as another version of tpukit does."""
         self._of(self.kind).rewrite(key, change)
 
     def insert(self, kind: Kind[Any], key: str, doc: str) -> None:
@@ -145,7 +145,7 @@ class Home:
         self._of(self.kind).insert(kind, key, doc)
 
     def leases(self) -> int:
-        """Return how many leases are remembered, lapsed or not."""
+        """Return the number of stored leases, including lapsed ones."""
         return self._of(self.kind).leases()
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Simulated clusters: a fixed set of seeds without a violation, for jobs on the gke place and for the provisioner."""
+"""Tests of fixed seeds on simulated clusters, for jobs on the gke and local places and for the provisioner."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shortest histories that once broke an invariant, each as plain data: plans that are drawn change, these do not."""
+"""Shortest histories that once broke an invariant, as plain data, because drawn plans change over time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every fix that a mutation takes out is still in the product, and the product without it is still Python."""
+"""Tests that the product contains every fix that a mutation removes, and is valid Python without it."""
 
 from __future__ import annotations
 

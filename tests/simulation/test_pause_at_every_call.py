@@ -1,4 +1,4 @@
-"""A driver that is suspended for two minutes before any of its calls, while another one goes on, breaks nothing."""
+"""Tests with a driver that is suspended for two minutes before any of its calls, while another one continues."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from simulation.plans import Event, JobPlan, MachinePlan, Plan, SetPlan
 from simulation.simulator import Simulator
 
 STEP = int(os.environ.get("PAUSE_STEP", "5"))
-"""Every so many calls are paused; 1 for all of them takes minutes."""
+"""Interval of the paused calls; 1 pauses all of them and takes minutes."""
 MACHINES = (MachinePlan(tick=10.0), MachinePlan(tick=10.0, latency=0.2, renews=True))
 JOB = JobPlan(seconds=60.0, code=False)
 GKE = {
@@ -31,7 +31,7 @@ VM = {
     "the code is uploaded for minutes": (Event(0.0, "slow upload", 0, 200.0), Event(150.0, "stop")),
 }
 FOLLOWER = (replace(MACHINES[0], renews=True), MACHINES[1])
-"""`tpu run` renews its leases beside its rounds, as `tpu serve` does."""
+"""Machines whose driver renews leases in parallel to its rounds, as in `tpu run` and `tpu serve`."""
 QUEUE = {
     "the other worker goes on": (),
     "an application cancels": (Event(30.0, "stop"), Event(60.0, "stop", 1)),

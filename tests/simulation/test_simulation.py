@@ -1,4 +1,4 @@
-"""The simulated worlds: a fixed set of seeds without a violation, replays to the byte, and histories that shrink."""
+"""Tests of the simulated worlds: fixed seeds without a violation, and replays that are identical to the byte."""
 
 from __future__ import annotations
 

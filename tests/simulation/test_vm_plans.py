@@ -1,4 +1,4 @@
-"""Rare ingredients that are added to plans, and the limit for hardware that no driver asks for."""
+"""Tests of the rare ingredients of plans, and of the limit for unattended hardware."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Cloud TPU API of the simulated world: TPU VMs without a queue, quotas, and things of others."""
+"""The Cloud TPU API of the simulated world: TPU VMs without a queue, quotas, and hardware of other users."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ CHANGES = frozenset({"request", "create", "delete_queued", "delete_node", "set_m
 @dataclass(kw_only=True)
 class Cloud(TpuZones):
     world: World = None  # type: ignore[assignment]
-    foreign: set[str] = field(default_factory=set)  # ids of TPU VMs, and names of requests, that others made
+    foreign: set[str] = field(default_factory=set)  # ids of TPU VMs and names of requests of other users
     coming: dict[str, float] = field(default_factory=dict)  # TPU VMs without a queue, and when they are READY
     no_quota: float = 0.0
     created: int = 0
-    judged: Callable[[str, str], None] = lambda name, what: None  # told of each TPU VM that is about to be deleted
-    acts: Callable[[Mapping[str, str], str, str], None] = lambda labels, name, what: None  # told of each act
+    judged: Callable[[str, str], None] = lambda name, what: None  # called before each deletion of a TPU VM
+    acts: Callable[[Mapping[str, str], str, str], None] = lambda labels, name, what: None  # called before each act
 
     def request(self, zone: str, request: Request) -> None:
         self.created += 1
@@ -53,7 +53,7 @@ class Cloud(TpuZones):
             self.world.violate("foreign", f"deletes queued resource {name} of another user")
         self.acts(self.requests[name][1].labels, self.requests[name][0].nodes[0], f"deletes queued resource {name}")
         for node in self.requests[name][0].nodes:
-            if node in self.made and self.made[node].queued == name:  # only TPU VMs that belong to it go with it
+            if node in self.made and self.made[node].queued == name:  # it includes only its own TPU VMs
                 self._judge(node, f"deletes queued resource {name}")
         if self.requests[name][1].state != "DELETING":
             super().delete_queued(zone, name, expected)
@@ -74,7 +74,7 @@ class Cloud(TpuZones):
         super().set_metadata(zone, name, expected, change)
 
     def own(self, name: str) -> list[str]:
-        """What carries the label `name` and costs money."""
+        """Return the hardware with the label `name` that costs money."""
         self._pass_time()
         nodes = [f"TPU VM {one.name}" for one in self.made.values() if one.labels.get("tpukit-store") == name]
         queued = [f"queued resource {one.name}" for _, one in self.requests.values() if self._is_of(one, name)]
@@ -95,7 +95,7 @@ class Cloud(TpuZones):
         return queued.labels.get("tpukit-store") == name and queued.name not in self.foreign
 
     def _check_touch(self, name: str) -> None:
-        """The base judges by the job that acts; this world judges by what is true."""
+        """Skip the base's check of the acting job: this world checks the ground truth."""
 
     def _judge(self, name: str, what: str) -> None:
         node = self.made.get(name)

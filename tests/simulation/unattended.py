@@ -1,6 +1,6 @@
-"""The watch that each attempt has on its hosts: without a driver that asks, it ends the attempt and its hardware.
+"""The watch of each attempt on its hosts: without requests from a driver, it ends the attempt and its hardware.
 
-It behaves as `host_unattended.py` does. What it must never do is end what a driver asks for.
+It behaves like `host_unattended.py`. It must never end an attempt that a driver asks about.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Watch:
 
 
 class Watches:
-    """Of all hosts of a world."""
+    """The watches on all hosts of a world."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -36,7 +36,7 @@ class Watches:
         world.scheduler.spawn(self._run, LOOK_SECONDS)
 
     def heard(self, address: str, request: Answer) -> None:
-        """A host got a request."""
+        """Record a request to a host."""
         now = self._world.scheduler.now
         if request["do"] == "start" and request.get("unattended"):
             key = address, request["job"], int(request["attempt"])
@@ -46,7 +46,10 @@ class Watches:
                 watch.asked, watch.stopped = now, 0.0
 
     def left(self) -> list[str]:
-        """Return TPU VMs of jobs on which an attempt had begun, and that the job created. Preempted ones are free."""
+        """Return the TPU VMs created for jobs on which an attempt had begun.
+
+        Preempted TPU VMs cost nothing and are left out.
+        """
         world = self._world
         world.cloud._pass_time()
         begun = {one.address for training in world.hosts.every for one in training.processes.values()}
@@ -60,7 +63,7 @@ class Watches:
                 if not self._is_needed(key, watch):
                     del self._known[key]
                 elif not self._is_up(key[0]):
-                    watch.asked = math.inf  # a reboot ended the watch, and the next question starts it again
+                    watch.asked = math.inf  # a reboot ended the watch; the next request restarts it
                 elif world.scheduler.now - watch.asked >= watch.wanted["seconds"]:
                     self._end(key, watch)
             world.scheduler.sleep(LOOK_SECONDS)
@@ -104,7 +107,7 @@ class Watches:
                 world.cloud.delete_node(world.cloud.where[name], name, world.cloud.made[name].id)
 
     def _named(self, watch: Watch) -> str | None:
-        """Return the request or TPU VM that the watch may delete, if it is there and carries the labels."""
+        """Return the request or TPU VM that the watch may delete, if it exists and has the labels."""
         hardware: dict[str, Any] = watch.wanted["hardware"]
         if not hardware:
             return None

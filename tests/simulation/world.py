@@ -1,6 +1,6 @@
-"""One simulated world: machines with real drivers over a real store, a simulated cloud below them, and the truth.
+"""One simulated world: machines with real drivers over a real store, a simulated cloud, and the ground truth.
 
-Run `World(plan).run()`: it returns what the invariants found, with a hash of everything that happened.
+`World(plan).run()` returns the violation of an invariant, if any, and a hash of the whole history.
 """
 
 from __future__ import annotations
@@ -27,13 +27,12 @@ from tpukit.core.errors import TpukitError
 START = 1_700_000_000.0
 MINUTE = 60.0
 LONGEST = 90 * MINUTE
-"""Simulated seconds after which everything that can end has ended, once nothing bad happens any more."""
+"""Simulated seconds after the last fault in which everything that can end must have ended."""
 
 AFTER = 60.0
-"""Simulated seconds for which everything has to be over before a world ends while faults may still happen."""
+"""Simulated seconds for which everything must be over before a world ends while faults may still happen."""
 QUIET = 25.0
-"""Seconds between two rounds of a machine while nothing changes: most of simulated time is spent waiting. Well below a
-lease."""
+"""Maximum seconds between two rounds of an idle machine, well below a lease: most of simulated time is waiting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +54,7 @@ class Result:
 
 
 class Stop(Exception):
-    """The first violation ends the world."""
+    """The first violation, which ends the world."""
 
 
 class World:
@@ -69,13 +68,13 @@ class World:
         self.cloud = Cloud(folder, clock=self.clock, dice=self.dice, trainings=self.hosts, world=self)  # type: ignore[arg-type]
         home.begin(self.clock.now, plan.home, lambda: self.scheduler.sleep(0.02 * self.spread(self.scheduler.steps)))
         self.store = records.Truth(self, home.store)
-        self.blocked = 0.0  # until when no host can be reached by SSH
+        self.blocked = 0.0  # until when hosts are unreachable by SSH
         self.troubled = True
         self.acting = ""
-        self.changes = 0  # grows with each request that changes something, each record written, each fault and event
-        self.asked: set[str] = set()  # jobs that a person asked to stop, or to forget
+        self.changes = 0  # count of changing requests, written records, faults and events
+        self.asked: set[str] = set()  # jobs that a person asked to stop or forget
         self.quota_failed = False
-        self.jobs: dict[str, Any] = {}  # plans of jobs, by id, in the order in which they were sent
+        self.jobs: dict[str, Any] = {}  # plans of jobs by id, in order of sending
         self.violation: Violation | None = None
         self.ended = False
         self.over_since = math.inf
@@ -110,13 +109,13 @@ class World:
         return Result(self.plan, self.violation, self.trace.digest, self.trace.lines, passed, calls, first)
 
     def restart(self, machine: Machine, after: float) -> None:
-        """Start a process on a machine. A later call counts, so that one process runs there at a time."""
+        """Start a process on a machine. A later call supersedes it, so that one process runs there at a time."""
         machine.restarts += 1
         ticket = machine.restarts
         self.scheduler.spawn(lambda: self._process(machine, ticket), after)
 
     def later(self, seconds: float, what: str, do: Callable[[], Any]) -> None:
-        """A request that is still under way."""
+        """Deliver a request that is still in transit after `seconds`."""
 
         def arrive() -> None:
             self.trace.add("late", what)
@@ -149,10 +148,10 @@ class World:
             text = text.replace(str(self.folder), "~")
             self.violation = Violation(invariant, f"{self.acting} {text}", self.scheduler.now - START)
 
-    # What is true
+    # Ground truth
 
     def check_end(self, training: Training, what: str) -> None:
-        """Called before something ends a training: it has to be asked for, or broken already."""
+        """Check, before a training is ended, that a person asked for it or that it is broken already."""
         if training.job not in self.jobs:
             if self.plan.scene != "jobs":
                 return
@@ -206,10 +205,10 @@ class World:
             self.trace.add(machine.name, "is gone for good")
             machine.down = True
 
-    # The end
+    # End
 
     def _calm_down(self) -> None:
-        """Nothing bad happens from now on; machines that a process left start another."""
+        """Stop all faults, and start a spare machine if none is left."""
         self.trace.add("world", "calm")
         self.troubled, self.blocked, self.cloud.no_quota = False, 0.0, 0.0
         self.cloud.short.clear()

@@ -1,4 +1,4 @@
-"""An API server in memory that refuses what the real one refuses: what the node agent is tried against."""
+"""An API server in memory for tests of the node agent. It refuses the same requests as the real one."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class FakeApi:
     def __init__(self) -> None:
         self.objects: dict[tuple[str, str, str], Doc] = {}
         self.calls: list[tuple[str, ...]] = []
-        self.budgets: set[str] = set()  # names of pods that may not be evicted
-        self.phases: list[tuple[str, str]] = []  # name and phase of every pod, as it changed
+        self.budgets: set[str] = set()  # names of pods that must not be evicted
+        self.phases: list[tuple[str, str]] = []  # name and phase of every pod, for each change
         self._changes: list[tuple[str, queue.Queue[Change]]] = []
         self._number = itertools.count(1)
         self._lock = threading.RLock()
@@ -32,7 +32,7 @@ class FakeApi:
         return "v1.36.3"
 
     def put(self, kind: str, document: Doc) -> Doc:
-        """As a user or a controller would."""
+        """Store an object as a user or a controller would."""
         with self._lock:
             document = copy.deepcopy(document)
             document.setdefault("kind", kind)
@@ -112,7 +112,7 @@ class FakeApi:
             return {}
 
     def delete_pod(self, name: str, namespace: str = "default", grace: int | None = None) -> None:
-        """As kubectl delete does: it is marked, and its kubelet does the rest."""
+        """Mark a pod for deletion as kubectl delete does; its kubelet does the rest."""
         with self._lock:
             pod = copy.deepcopy(self._find("Pod", name, namespace))
             if pod.get("status", {}).get("phase") in ("Succeeded", "Failed") or grace == 0:
@@ -152,13 +152,13 @@ class FakeApi:
 
 
 def _check_status(pod: Doc, status: Doc) -> None:
-    """As validation of the API server: what has ended stays so, and addresses are not loopback."""
+    """Validate a status as the API server does: ended containers stay ended, and addresses are not loopback."""
     if status.get("podIP", "").startswith("127."):
         raise Invalid("status.podIP: endpoints of a loopback address are refused")
     policy = pod["spec"].get("restartPolicy", "Always")
     for which in ("containerStatuses", "initContainerStatuses"):
         before = {one["name"]: one["state"] for one in pod.get("status", {}).get(which, [])}
-        for one in status.get(which) or ():  # null takes them away
+        for one in status.get(which) or ():  # null removes them
             old = before.get(one["name"], {}).get("terminated")
             ended = old and (policy == "Never" or (policy == "OnFailure" and old["exitCode"] == 0))
             if ended and which == "containerStatuses" and "terminated" not in one["state"]:

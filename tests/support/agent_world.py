@@ -1,4 +1,4 @@
-"""The whole node agent on an API server in memory: real pods, real doors, no cluster."""
+"""The whole node agent on an API server in memory: real pods, real HTTPS servers, no cluster."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class World:
     def __init__(self, home: Path, api: FakeApi | None = None, **options: Any) -> None:
         self.api = api or FakeApi()
         self.home = home
-        self.shared = home / "shared"  # all pods see it where it is
+        self.shared = home / "shared"  # visible to all pods at its own path
         self.shared.mkdir(exist_ok=True)
         keys = certificates.pair(home / "keys")
         common = {"folder": home / "agent", "port": 0, "token": "secret", "keys": keys, "buckets": home / "buckets"}
@@ -39,7 +39,7 @@ class World:
         self.until(self.client.ready)
 
     def close(self) -> None:
-        """Its pods have ended and are gone before the agent is."""
+        """Stop the agent after all its pods have ended and been removed."""
         for _, _, name in self._pods():
             self.api.delete("Pod", name, "default", grace=0)
         folder = self.home / "agent" / "pods"
@@ -47,7 +47,7 @@ class World:
         self.stop()
 
     def stop(self) -> None:
-        """The agent ends and its pods stay."""
+        """Stop the agent and leave its pods running."""
         self.agent.stop()
         self._thread.join(PATIENCE)
 
@@ -69,13 +69,13 @@ class World:
         return self.pod("/bin/sh", "-c", script, **options)
 
     def listening(self, trap: str, *, name: str = "p", **options: Any) -> None:
-        """A pod that runs until it is told to leave, and hears it by now."""
+        """Start a pod that runs until it gets SIGTERM, and wait until its trap is installed."""
         self.shell(f"{trap}; echo ready; while :; do sleep 0.05; done", name=name, **options)
         self.phase("Running", name=name)
         self.until(lambda: self.log(name) == "ready\n")
 
     def with_bucket(self, *command: str, mount: Doc | None = None, options: str = "", **pod: Any) -> Doc:
-        """One that sees the bucket b, which is there from now on, at /data."""
+        """Create the bucket b and a pod that mounts it at /data."""
         (self.home / "buckets" / "b").mkdir(parents=True, exist_ok=True)
         read_only = {"readOnly": True} if pod.pop("read_only", False) else {}
         attributes = {"bucketName": "b", "mountOptions": options}
@@ -119,7 +119,7 @@ def with_cpu_node(home: Path) -> Iterator[World]:
 
 
 def with_slice(home: Path) -> Iterator[World]:
-    """And a CPU node."""
+    """Yield a world with a slice and a CPU node."""
     yield from _with_pools(home, CPU, SPOT)
 
 

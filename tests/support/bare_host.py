@@ -1,4 +1,4 @@
-"""A bare machine that the supervisor was sent to, and what tests ask of it."""
+"""A bare machine with the supervisor installed, and the requests of tests to it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Host:
             "PATH": os.environ["PATH"],
             "HOME": str(root),
             "SSH_CLIENT": "127.0.0.1 1 22",
-            "GCE_METADATA_HOST": "127.0.0.1:1",  # nothing answers there
+            "GCE_METADATA_HOST": "127.0.0.1:1",  # no server there
             **environment,
         }
         self.install()
@@ -36,7 +36,7 @@ class Host:
         return [sys.executable, "-I", "-S", str(self.root / "programs" / "one" / "supervisor.py")]
 
     def install(self) -> None:
-        """Send the program, as a driver does where a host has not got it."""
+        """Send the program, as a driver does for a host without it."""
         folder = self.root / "programs" / "one"
         for name, text in programs().items():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -73,7 +73,7 @@ class Host:
         return self.root / "jobs" / job / f"attempt-{attempt}"
 
     def leaves(self, job: str = "try-1", attempt: int = 0) -> bool:
-        """Return whether it was told to leave, without asking for it."""
+        """Return whether the host was told to leave, without a request to it."""
         return (self.folder(job, attempt) / "stop").exists()
 
     def facts(self, job: str = "try-1", attempt: int = 0, log: int | None = 0) -> Any:

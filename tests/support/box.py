@@ -1,4 +1,4 @@
-"""A sandbox for the tests of one file: the command, and the doors that it has."""
+"""A sandbox for the tests of one file: its command and its APIs."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ for step in range(int(sys.argv[1])):
 print("ended", flush=True)
 host.close()
 """
-"""A program for 16 chips that trains nothing, and behaves as one that does."""
+"""Program for 16 chips that trains nothing but behaves like a training program."""
 ENDLESS_FIRST = STEPS.replace("int(sys.argv[1])", "int(sys.argv[1]) if host.world.attempt else 10**9")
-"""The same; its first attempt ends only by what happens to it, however late that is."""
+"""The same program, whose first attempt never ends by itself."""
 _AWAY = re.compile("failed calling webhook|connection refused|etcdserver: request timed out|TLS handshake timeout")
 Doc = dict[str, Any]
 until = partial(waiting.until, every=0.2)
-"""Each time it looks it asks the API server."""
+"""Wait with a longer interval, because each check is a request to the API server."""
 
 
 class Box:
@@ -71,7 +71,7 @@ class Box:
         self.agent = agent(self.place)
 
     def tpu(self, *words: str) -> str:
-        """`tpu sandbox`; its standard output."""
+        """Run `tpu sandbox` and return its standard output."""
         env = {**os.environ, "TPUKIT_HOME": str(self.home), "PYTHONPATH": str(ROOT / "tools")}
         argv = [sys.executable, "-m", "tpukit", "sandbox", *words, "--name", self.name]
         done = subprocess.run(argv, env=env, capture_output=True, text=True)
@@ -83,8 +83,10 @@ class Box:
         return next(int(one["pid"]) for one in status["components"] if one["name"] == "agent")
 
     def google(self, method: str, path: str, body: object = None, *, token: str = "") -> tuple[int, Any]:
-        """Status and answer of one of Google's APIs, or of the emulator's own door. Bytes are sent as they are. Without
-        a token it is the owner who asks."""
+        """Return status and answer of one of Google's APIs, or of the emulator's own API.
+
+        Bytes are sent as they are. Without a token the request comes from the owner.
+        """
         content = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
         headers = {"Authorization": f"Bearer {token or self.place.token}", "Content-Type": "application/json"}
         address = f"http://127.0.0.1:{self.place.ports['google']}/{path}"
@@ -98,7 +100,7 @@ class Box:
                 return error.code, json.loads(error.read() or b"null")
 
     def ask(self, method: str, path: str, body: object = None) -> Any:
-        """As google(), where no refusal is expected. An operation that it begins has ended."""
+        """Call google() and require success. If the request starts an operation, wait until it has ended."""
         status, answer = self.google(method, path, body)
         assert status < 300, f"{method} {path}: {answer}"
         if method != "GET" and (operation := _under_way(path, answer)):
@@ -107,7 +109,7 @@ class Box:
         return answer
 
     def kubectl(self, *words: str) -> str:
-        """Patiently as the cluster."""
+        """Run kubectl, retrying while the API server is unavailable."""
 
         def said() -> tuple[str]:
             done = subprocess.run(self.kubectl_line(*words), capture_output=True, text=True)
@@ -119,26 +121,29 @@ class Box:
         return until(said, f"kubectl {' '.join(words)}")[0]
 
     def kubectl_line(self, *words: str) -> list[str]:
-        """With the sandbox's own: older ones lose what a quick command prints to `exec` (kubernetes issue 131189)."""
+        """Return a command for the sandbox's own kubectl.
+
+        Older versions lose output of quick `exec` commands (kubernetes issue 131189).
+        """
         program = binaries.ensure().program("kubectl")
         return [program, "--kubeconfig", str(self.place.kubeconfig), "-n", TEAM, *words]
 
     def furnish(self) -> None:
-        """Two spot slices and a CPU node of the agent's own, and a queue over them."""
+        """Add two spot slices and a CPU node to the agent, and a queue for them."""
         for name in ("tpu-0", "tpu-1"):
             self.agent.add_pool(of_slice(name, V4_16, ZONE, capacity="spot"))
         self.agent.add_pool(Pool("cpu", "e2-standard-8", {"cpu-0": ZONE}, labels=dict([render.node_labels.CPU_POOL])))
         self.add_queue(2)
 
     def add_queue(self, slices: int, capacity: str = "spot") -> None:
-        """A queue over so many slices, and a team that sends to it."""
+        """Create a queue with this number of slices, and a team that uses it."""
         for document in render.queues({render.PoolKind(V4_16, capacity): slices}, [TEAM], cpus=8, memory_gb=32):
             self.cluster.apply(document)
         account = {"metadata": {"name": SETTINGS.service_account, "namespace": TEAM}}
         self.cluster.apply({"apiVersion": "v1", "kind": "ServiceAccount", **account})
 
     def let_images_be_built(self, project: str, location: str, repository: str) -> None:
-        """What `tpu cluster up` makes for that: an account, a bucket for source, a repository that it may push to."""
+        """Create what `tpu cluster up` creates for image builds: an account, a source bucket, a target repository."""
         email = f"{bootstrap.IMAGE_ACCOUNT}@{project}.iam.gserviceaccount.com"
         self.ask("POST", f"iam/v1/projects/{project}/serviceAccounts", {"accountId": bootstrap.IMAGE_ACCOUNT})
         source = bootstrap.source_bucket(project)
@@ -156,13 +161,13 @@ class Box:
         until(partial(self._may, email, *pushing), f"{email} to be allowed to push, the last of its grants")
 
     def _taken(self, method: str, path: str, body: Doc) -> bool:
-        """Google knows an account some time after it was made."""
+        """Return whether Google knows the account already, which takes some time after its creation."""
         status, answer = self.google(method, path, body)
         assert status < 300 or "does not exist" in str(answer), answer
         return status < 300
 
     def _may(self, email: str, path: str, permission: str) -> bool:
-        """A grant is in force some time after it was written down."""
+        """Return whether the grant is effective already, which takes some time."""
         scopes = {"scope": ["https://www.googleapis.com/auth/cloud-platform"]}
         token = self.ask("POST", f"iam_credentials/v1/projects/-/serviceAccounts/{email}:generateAccessToken", scopes)
         status, answer = self.google("POST", path, {"permissions": [permission]}, token=token["accessToken"])
@@ -181,7 +186,7 @@ class Box:
         return found
 
     def ended(self, made: Plan) -> str:
-        """The condition that the job ended with."""
+        """Return the condition with which the job ended, after waiting for it."""
 
         def how() -> str:
             true = [one["type"] for one in self.status(made).get("conditions", []) if one["status"] == "True"]
@@ -205,7 +210,7 @@ class Box:
 
 @contextmanager
 def sandbox(home: Path, name: str, *words: str, addons: bool = True) -> Iterator[Box]:
-    """One that is up. Whatever happens, nothing of it runs afterwards; what had to be killed fails the test."""
+    """Start a sandbox and stop it afterwards. Processes that had to be killed fail the test."""
     try:
         box = Box(home, name, *words, addons=addons)
         yield box
@@ -216,11 +221,11 @@ def sandbox(home: Path, name: str, *words: str, addons: bool = True) -> Iterator
 
 
 def _under_way(path: str, answer: Any) -> str:
-    """Where an operation is found that has not ended; "" for any other answer."""
+    """Return the path of an unfinished operation, or "" for any other answer."""
     if not isinstance(answer, dict) or answer.get("done") or answer.get("status") == "DONE":
         return ""
     api = "/".join(path.split("/")[:2])
-    if "operationType" in answer:  # of Compute Engine and GKE
+    if "operationType" in answer:  # Compute Engine and GKE
         return f"{api}/projects/{answer['selfLink'].partition('/projects/')[2]}"
     name = str(answer.get("name", ""))
     return f"{api}/{name}" if "operations/" in name else ""

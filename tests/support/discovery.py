@@ -1,5 +1,6 @@
-"""Google's discovery documents, as google-api-python-client carries them: which routes its APIs have, and what is in
-their answers. They say neither which fields must be there nor which message an operation carries.
+"""Google's discovery documents from google-api-python-client: the methods of its APIs and the fields of answers.
+
+They specify neither which fields are required nor which message an operation carries.
 """
 
 from __future__ import annotations
@@ -16,16 +17,16 @@ from tpubox.google import APIS
 Doc = dict[str, Any]
 
 DOCUMENTS = {api.name: api.document for api in APIS if api.document}
-"""What an API is called in the path of a request, and in the name of its document."""
+"""Document name of each API, by its name in request paths."""
 
 _PREFIXED = tuple(api.name for api in APIS if api.own_front)
-"""These have their own name in the path, which the others have only here."""
+"""APIs whose own paths already start with their name; for the others, only the emulator adds it."""
 
 UNDOCUMENTED = re.compile("GET storage/v1/b/[^/]+/anywhereCaches/")
-"""The Terraform provider asks so before it deletes a bucket."""
+"""Request of the Terraform provider before it deletes a bucket."""
 
 _UPLOAD = re.compile("(resumable/)?upload/(?=storage/)")
-"""Before the path of a method that takes what an object holds; what is sent in pieces is answered as if at once."""
+"""Path prefix of methods that upload an object; resumable uploads are checked like simple ones."""
 
 _TYPES = {"string": str, "boolean": bool, "integer": int, "number": (int, float), "object": dict, "array": list}
 _FORMATS = {
@@ -37,17 +38,17 @@ _FORMATS = {
     "byte": r"[A-Za-z0-9+/_-]*={0,2}",
 }
 _CODES = range(17)
-"""Of google.rpc."""
+"""Codes of google.rpc."""
 
 
 def problems(method: str, path: str, body: Any) -> list[str]:
-    """What Google's documents refuse in the answer to a request that went well; each says where."""
+    """Return where the answer to a successful request contradicts Google's documents."""
     if upload := _UPLOAD.match(path):
         method, path = "POST", path[upload.end() :]
     first, _, rest = path.partition("/")
     if first not in DOCUMENTS:
-        return []  # what belongs to no API is an object of Cloud Storage
-    # Vertex AI's own client asks for operations below ui/, and some releases of the Terraform provider for v1/v1/.
+        return []  # paths of no API are objects of Cloud Storage
+    # Vertex AI's own client requests operations below ui/, and some releases of the Terraform provider use v1/v1/.
     path = f"{first}/{re.sub('^(ui/|v1/v1/)', 'v1/', rest)}"
     found = documented(method, path)
     if found is None:
@@ -58,7 +59,7 @@ def problems(method: str, path: str, body: Any) -> list[str]:
 
 
 def documented(method: str, path: str) -> Doc | None:
-    """The method of a document that answers this request."""
+    """Return the documented method for this request."""
     first, version = path.split("/")[:2]
     asked = path if first in _PREFIXED else path.partition("/")[2]
     every = _methods(DOCUMENTS[first], version)
@@ -76,7 +77,7 @@ def _document(name: str, version: str) -> Doc | None:
 
 @cache
 def _methods(name: str, version: str) -> tuple[tuple[str, re.Pattern[str], Doc], ...]:
-    """Those with the longest path first: of two that fit, it says more."""
+    """Return the methods, longest path first, because the longer of two matches is more specific."""
     document = _document(name, version) or {}
     one_word = "[^/]+" if name == "storage" else "[^/:]+"
 
@@ -106,7 +107,7 @@ def _message(schemas: Doc, name: str, value: Any, where: str) -> Iterator[str]:
 
 
 def _named(schemas: Doc, kind: str) -> str | None:
-    """The schema of a message that is named by its type, as type.googleapis.com/google.cloud.tpu.v2.Node."""
+    """Return the schema for a message type such as type.googleapis.com/google.cloud.tpu.v2.Node."""
     words = kind.rpartition("/")[2].split(".")
     whole = "".join(word[:1].upper() + word[1:] for word in words)
     return next((name for name in (whole, words[-1]) if name in schemas), None)

@@ -1,6 +1,6 @@
-"""The drill's corpus: programs with planted mistakes, and what `tpu drill` says of them.
+"""The drill's corpus: programs with planted mistakes, and the verdicts of `tpu drill`.
 
-python drill_corpus.py [--seed N] [PROGRAM ...]     what it says, a line for each program
+python drill_corpus.py [--seed N] [PROGRAM ...]     print a line with the verdict for each program
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Program:
     name: str
     kind: str
     verdicts: tuple[str, ...]
-    causes: tuple[str, ...]  # one of them is to be named, and none but them; empty: none is
+    causes: tuple[str, ...]  # at least one of these must be named, and no others; empty: none
     losses: tuple[str, ...]
     job: Mapping[str, Any]
 
@@ -64,7 +64,7 @@ def _program(name: str, kind: str, about: Mapping[str, Any], row: Mapping[str, A
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the drill said of a program with one seed."""
+    """The result of the drill for a program with one seed."""
 
     program: Program
     seed: int
@@ -83,12 +83,12 @@ class Outcome:
 
     @property
     def cause_wrong(self) -> bool:
-        """Whether a cause was named that is none of this program's. Silence is not wrong."""
+        """Return whether a cause was named that does not apply to this program. Naming no cause is not wrong."""
         return not self.causes.issubset(self.program.causes)
 
     @property
     def explained(self) -> str:
-        """Return what was said of each loss."""
+        """Return the result for each loss."""
         lines = [f"    {one['loss']}: {one['verdict']}: {one['text']}" for one in self.result["losses"]]
         lines += [f"    unbroken: {one['verdict']}: {one['text']}" for one in self.result["findings"]]
         return "\n".join([str(self), *lines])
@@ -104,7 +104,7 @@ class Outcome:
 
 
 def drill(program: Program, seed: int, folder: Path) -> Outcome:
-    """Drill one program in a home of its own: drills side by side do not touch each other."""
+    """Drill one program in its own home, so that parallel drills are isolated."""
     folder.mkdir(parents=True)
     env = {"SEED": str(seed), "MISTAKE": program.mistake, "ELSEWHERE": str(folder / "elsewhere")}
     job = {"name": "drilled", "code": str(PROGRAMS), **program.job}
@@ -129,7 +129,7 @@ def drill(program: Program, seed: int, folder: Path) -> Outcome:
 
 
 def drill_all(cases: Iterable[tuple[Program, int]], folder: Path, at_once: int = AT_ONCE) -> Iterator[Outcome]:
-    """Drill programs side by side; yield what is said in their order."""
+    """Drill programs in parallel; yield the outcomes in their order."""
     with ThreadPoolExecutor(at_once) as pool:
         yield from pool.map(
             lambda case: drill(case[0], case[1], folder / f"{case[0].name}-{case[1]}".replace(" ", "-")), cases

@@ -1,4 +1,4 @@
-"""A small training program as plain arithmetic: what its runs report, unbroken and broken, right or mistaken."""
+"""A small training program as plain arithmetic, with its reports: unbroken and broken, right or mistaken."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class State:
 
 @dataclass(frozen=True)
 class Program:
-    """`mistake`: data, optimizer, rng, starts over, off by one, older."""
+    """A program with an optional `mistake`: data, optimizer, rng, starts over, off by one, older."""
 
     seed: int = 0
     hosts: int = 1
@@ -53,7 +53,7 @@ class Program:
         return tuple(self.attempt(0, 0, State(), self.steps)[0])
 
     def broken(self, lost: int, loss: Loss | None = None, *, completed: bool = True) -> Broken:
-        """Lost after step `lost`; every save is done at once."""
+        """Lose the run after step `lost`; every save completes at once."""
         reports, saves = self.attempt(0, 0, State(), lost)
         saved = max(saves, default=0)
         used = saved

@@ -1,8 +1,8 @@
-"""A cluster in memory that acts by itself: JobSets, Workloads and pods that queue, run, restart, are evicted,
-preempted, deleted and forgotten between any two calls; and an API server that loses answers, refuses and is away.
+"""A cluster in memory that acts by itself, with an unreliable API server.
 
-It does what Kubernetes 1.36, JobSet 0.12 and Kueue 0.16 do, as far as the gke place can see it: counts, conditions,
-names and labels. A seed makes it repeatable.
+Between any two calls, JobSets, Workloads and pods may be queued, run, restarted, evicted, preempted, deleted and
+forgotten; the API server may lose answers, refuse, or be unavailable. Counts, conditions, names and labels follow
+Kubernetes 1.36, JobSet 0.12 and Kueue 0.16, as far as the gke place can see them. A seed makes it repeatable.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ TERMINAL = ("Succeeded", "Failed")
 
 
 class Killed(BaseException):
-    """The process that drives is killed: nothing of it may go on, not even its handlers of errors."""
+    """The driving process is killed: nothing of it may continue, not even its error handlers."""
 
 
 class DirectLister(Lister):
-    """Pods by list: a mirror needs a thread, and a clock that goes by itself."""
+    """A lister that lists pods directly: a mirror needs a thread and a clock that advances by itself."""
 
     def _pods(self, namespace):
         return self.cluster.list("Pod", namespace, labels=NAME)
@@ -42,22 +42,22 @@ class FakeCluster:
     def __init__(self, clock: ManualClock, seed: int = 0) -> None:
         self.clock, self.dice = clock, random.Random(seed)
         self.objects: dict[str, dict[tuple[str, str], Doc]] = {}
-        self.printed: dict[str, list[str]] = {}  # by the uid of the pod
+        self.printed: dict[str, list[str]] = {}  # by uid of the pod
         self.calls = 0
         self.log: list[str] = []
         self.asked: Counter[str] = Counter()
         self.faults: dict[int, str] = {}  # by number of the call: refused | lost | killed | killed after
-        self.meanwhile: Callable[[], object] = lambda: None  # happens before every call
+        self.meanwhile: Callable[[], object] = lambda: None  # called before every call
         self.away = False
-        self.truth: dict[str, list[str]] = {}  # what ended attempts of each JobSet: evicted | hardware | user
-        self.hidden: set[str] = set()  # namespaces that this identity may not list; "" is all of them at once
-        self.denied: set[str] = set()  # kinds that this identity may not patch
-        self.refuse: str = ""  # a JobSet that the API server does not take, with its words
+        self.truth: dict[str, list[str]] = {}  # causes that ended attempts of each JobSet: evicted | hardware | user
+        self.hidden: set[str] = set()  # namespaces that this identity must not list; "" means all of them at once
+        self.denied: set[str] = set()  # kinds that this identity must not patch
+        self.refuse: str = ""  # message with which the API server refuses a JobSet
         self.dead_nodes: set[str] = set()  # their pods neither end nor leave
         self._uids = itertools.count(1)
         self._ticks = itertools.count(1)
 
-    # What the place calls.
+    # Calls of the place.
 
     def identity(self, *, seconds: float = 20.0) -> str:
         return "uid-of-fake"
@@ -159,7 +159,7 @@ class FakeCluster:
             yield line[: int(min(left, len(line)))]
             left -= len(line) + 1
 
-    # What happens in it.
+    # Events in the cluster.
 
     def time(self) -> str:
         return _stamp(self.clock.now())
@@ -178,7 +178,7 @@ class FakeCluster:
         ]
 
     def live(self, name: str) -> bool:
-        """Whether anything of the job runs, or will."""
+        """Return whether anything of the job runs or will run."""
         jobset = self.jobset(name)
         unfinished = jobset is not None and not _finished(jobset)
         return unfinished or any(pod["status"]["phase"] not in TERMINAL for pod in self.pods(name))
@@ -214,7 +214,7 @@ class FakeCluster:
         self.truth.setdefault(name, []).append("evicted")
 
     def leave(self, name: str) -> None:
-        """Pods that were told to leave are gone; so is a JobSet that was waiting for them."""
+        """Remove pods that were told to leave, and a JobSet that was waiting for them."""
         for pod in self.pods(name):
             if "deletionTimestamp" in pod["metadata"] and pod["spec"]["nodeName"] not in self.dead_nodes:
                 del self._kind("Pod")[pod["metadata"]["namespace"], pod["metadata"]["name"]]
@@ -226,14 +226,14 @@ class FakeCluster:
             self.forget(name)
 
     def forget(self, name: str) -> None:
-        """As when the time of a finished JobSet is over."""
+        """Remove a JobSet, as after the TTL of a finished one."""
         for kind, own in (("JobSet", name), ("Workload", f"jobset-{name}")):
             self._kind(kind).pop(("research", own), None)
         for pod in self.pods(name):
             del self._kind("Pod")["research", pod["metadata"]["name"]]
 
     def fail(self, name: str, how: str, host: int = -1, *, pods_stay: bool = True) -> None:
-        """`how`: preempted | peerLost | userError. Then JobSet does what its rules say."""
+        """Fail a job as `how` (preempted | peerLost | userError); JobSet then applies its rules."""
         pods = [pod for pod in self.pods(name) if "deletionTimestamp" not in pod["metadata"]]
         codes = {"preempted": 143, "peerLost": 134, "userError": 1}
         for index, pod in enumerate(pods):
@@ -249,7 +249,7 @@ class FakeCluster:
         self.react(name, how, pods_stay=pods_stay)
 
     def react(self, name: str, how: str, *, pods_stay: bool = True) -> None:
-        """What JobSet does by its rules when a Job has failed for `how`."""
+        """Apply JobSet's rules after a Job has failed with `how`."""
         pods = [pod for pod in self.pods(name) if "deletionTimestamp" not in pod["metadata"]]
         jobset = self.jobset(name)
         policy = jobset["spec"]["failurePolicy"]
@@ -271,7 +271,7 @@ class FakeCluster:
             self.leave(name)
 
     def restart(self, name: str) -> None:
-        """After a failure: the hosts of the next attempt, when the last ones are gone."""
+        """Create the hosts of the next attempt, after the last ones are gone."""
         self.leave(name)
         self._make_pods(self.jobset(name))
 
@@ -283,7 +283,7 @@ class FakeCluster:
         _set(self.jobset(name), "Completed", "True", "AllJobsCompleted", at=self.time())
 
     def step(self, *, calm: bool = False) -> None:
-        """Something happens to each JobSet, or not."""
+        """Let something happen to each JobSet, or not."""
         for _, name in list(self._kind("JobSet")):
             if calm or self.dice.random() < 0.5:
                 self._step(name, calm)
@@ -310,7 +310,7 @@ class FakeCluster:
             return self.complete(name)
         return self.fail(name, how, self.dice.randrange(9), pods_stay=self.dice.random() < 0.5) if how else None
 
-    # Inside.
+    # Internals.
 
     def _queue(self, jobset: Doc) -> None:
         name, namespace = jobset["metadata"]["name"], jobset["metadata"]["namespace"]
@@ -361,7 +361,7 @@ class FakeCluster:
 
 
 class _Call:
-    """Faults happen around a call."""
+    """A call with injected faults before and after it."""
 
     def __init__(self, cluster: FakeCluster, name: str) -> None:
         self._cluster, self._name = cluster, name

@@ -1,7 +1,7 @@
-"""python tests/support/fault_points.py POINT WORDS...: `tpu WORDS`, killed when it first comes to that fault point.
+"""Run `tpu WORDS` and kill it at a fault point: `python tests/support/fault_points.py POINT WORDS...`.
 
-There is one before and one after each call that changes something or says what is there. Nothing of the process goes
-on.
+There is a fault point before and after each call that changes or reads state. The process is killed at the first
+occurrence, without any cleanup.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tpukit.kube import Cluster
 EXIT = 9
 CALLS = {
     **{name: Client for name in vars(Gke) if not name.startswith("_")},
-    # Events; what went wrong, on the JobSet; pods of others on a pool that is to be removed.
+    # Events; the failure message on the JobSet; other pods on a pool that is about to be removed.
     **dict.fromkeys(("create", "patch", "list"), Cluster),
 }
 POINTS = [f"{when} {name}" for name in CALLS for when in ("before", "after")]

@@ -1,4 +1,4 @@
-"""Google's Firestore emulator, run for tests: on loopback, emptied between them, never left running."""
+"""Google's Firestore emulator for tests: on loopback, emptied between them, and always stopped."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from support.ports import free_port
 from support.waiting import PATIENCE, until
 
 PROJECT = "demo-tpukit"
-MAIN = "com.google.cloud.datastore.emulator.firestore.CloudFirestore"  # as the SDK's own script calls it
+MAIN = "com.google.cloud.datastore.emulator.firestore.CloudFirestore"  # as in the SDK's own script
 
 
 class Emulator:
@@ -30,7 +30,7 @@ class Emulator:
         self.address = f"127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        """Also after `stop`, at the same address; what it had is gone then."""
+        """Start the emulator, empty, at the same address after a `stop`."""
         java = ["java", "-Duser.language=en", "-Xmx1g", "-cp", str(_jar()), MAIN]
         argv = [*java, "--host=127.0.0.1", f"--port={self.port}"]
         with self._log.open("ab") as log:
@@ -55,7 +55,7 @@ class Emulator:
         self._process = None
 
     def pause(self) -> None:
-        """It accepts connections and answers nobody until `resume`."""
+        """Accept connections but answer none until `resume`."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
 
@@ -67,7 +67,8 @@ class Emulator:
         if self._process is None or self._process.poll() is not None:
             return True
         try:
-            # A document that is not there. A cold JVM greets long before it reads, and clients do not wait so long.
+            # Request a document that does not exist. A cold JVM accepts connections long before it answers, and clients
+            # would time out.
             self._ask("GET", f"v1/projects/{PROJECT}/databases/(default)/documents/cold/start")
         except urllib.error.HTTPError as error:
             with error:
@@ -77,8 +78,7 @@ class Emulator:
         return True
 
     def _warm(self) -> None:
-        """The first write and the first query load most of its classes, and on a busy machine clients give up before
-        it has them all."""
+        """Load most of the emulator's classes with a first write and query, during which clients could time out."""
         from google.cloud import firestore
         from google.cloud.firestore_v1.base_query import FieldFilter
 
@@ -111,7 +111,7 @@ def emulator(log: Path) -> Iterator[Emulator]:
 
 @cache
 def _jar() -> Path:
-    """gcloud runs a shell that runs Java, and leaves both behind when it is told to end: Java is run directly."""
+    """Return the emulator's jar, to run directly: gcloud's shell wrapper leaves Java behind when it is stopped."""
     assert shutil.which("java"), "there is no java on PATH: Google's Firestore emulator needs Java 17 or newer"
     gcloud = shutil.which("gcloud")
     assert gcloud, "there is no gcloud on PATH: install the Google Cloud SDK with its cloud-firestore-emulator"

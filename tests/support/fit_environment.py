@@ -1,8 +1,8 @@
-"""The environment of `tpu fit`, and a Python that has the libraries of the trainers in tests/fixtures/fit.
+"""The environment of `tpu fit`, and a Python with the libraries of the trainers in tests/fixtures/fit.
 
     python tests/support/fit_environment.py
 
-1.4 GB in the cache folder; a minute of CPU, and as long as 500 MB take to arrive.
+It takes 1.4 GB in the cache folder, a minute of CPU, and the download of 500 MB.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Users of one project, each with a store and a driver of their own, who type `tpu fleet` over one simulated cloud."""
+"""Users of one project, each with their own store and driver, who run `tpu fleet` on one simulated cloud."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class User:
     sender: str = ""
 
     def type(self, line: str, said: str = "") -> Result:
-        """Run a command of this user; `said`: what the user answers on a terminal."""
+        """Run a command of this user; `said` is the input on a terminal."""
         with self.patch.context() as patch:
             patch.setattr(context, "store", lambda: self.store)
             patch.setattr(context, "owner", lambda: self.name)

@@ -1,4 +1,4 @@
-"""A fleet driven by the real driver over a cloud that acts by itself, with hosts that only say that programs run."""
+"""A fleet with the real driver on a simulated cloud, whose hosts only report that programs run."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Program:
     code: int | None = None
     frozen: bool = False
     hangs: bool = False
-    slow: bool = False  # it is alive and makes no shard for long
+    slow: bool = False  # alive, but makes no shard for long
     stopped: bool = False
     report: str = '{"step": 1, "shards": 1}'
     log: bytes = b"said"
@@ -53,9 +53,9 @@ class SimulatedHosts:
     programs: dict[str, list[Program]] = field(default_factory=dict)
     silent: set[str] = field(default_factory=set)
     denied: set[str] = field(default_factory=set)  # hosts that refuse our key
-    blocked: TpukitError | None = None  # what every host answers, such as behind a firewall
+    blocked: TpukitError | None = None  # error from every host, such as behind a firewall
     starts: int = 0
-    limits: list[Answer] = field(default_factory=list)  # what ends without a driver, of each start
+    limits: list[Answer] = field(default_factory=list)  # the limits for unattended runs, of each start
 
     def public_key(self) -> str:
         return "ssh-ed25519 AAAA tpukit"
@@ -145,7 +145,7 @@ class World:
         return Progress(workers=made, beats={slot: str(at) for slot, at in self.beats.items()})
 
     def move(self, file: Path) -> None:
-        """The driver goes on elsewhere, where nothing is remembered."""
+        """Continue with a new driver on another store, without any memory."""
         self.close()
         self.store = SqliteStore(file, now=self.clock.now)
         self.driver = self.new_driver(self.store)
@@ -178,7 +178,7 @@ class World:
         return driver.of(self.store, "tpu")
 
     def round(self, seconds: float = 20.0) -> int:
-        """The programs work, time passes, the driver has a turn."""
+        """Let the programs work and time pass, then run one round of the driver."""
         slots = {node.hosts[0].internal: node.labels.get(SLOT, "") for node in self.cloud.made.values()}
         for address, program in self.hosts.running().items():
             if program.frozen or program.hangs:
@@ -210,7 +210,7 @@ class World:
         raise AssertionError(self.notes)
 
     def check(self) -> None:
-        """No worker has two TPU VMs, nor one and a request for another."""
+        """Assert that no worker has two TPU VMs, or one and a request for another."""
         named: dict[str, set[str]] = {}
         for node in self.cloud.made.values():
             if SLOT in node.labels:

@@ -1,4 +1,4 @@
-"""Jobs on a fake cluster, driven by the real driver over the real gke place, on a clock that is turned by hand."""
+"""Jobs on a fake cluster, with the real driver, the real gke place, and a manual clock."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Driving:
         self.new_driver()
 
     def new_driver(self) -> None:
-        """Of a process that knows nothing but the record: its folder is its own too."""
+        """Start a driver in a new process, which has only the record: its data folder is new too."""
         for lease in self.store.leases() if hasattr(self, "driver") else ():
             self.store.release(lease)
         self._drivers += 1
@@ -109,13 +109,13 @@ class Driving:
         return [str(attempt.reason) for attempt in self.job(job_id).attempts if attempt.reason]
 
     def check(self) -> None:
-        """An ended record implies that nothing runs."""
+        """Assert that nothing of an ended job runs."""
         for entry in self.store.list(JOBS).entries:
             if entry.value.state.ended:
                 assert not self.cluster.live(entry.key), f"{entry.key} has ended and runs: {entry.value}"
 
     def run(self, job_id: str) -> None:
-        """Until its hosts run."""
+        """Admit and start a job, and wait until it runs."""
         self.tick()
         self.cluster.admit(job_id)
         self.cluster.start(job_id)

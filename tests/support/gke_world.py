@@ -1,4 +1,4 @@
-"""Documents as a cluster has them, made from what a test wants to say."""
+"""Documents as a cluster returns them, built from the values that matter to a test."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""What the emulators of Google's APIs answered while tests ran, in this process and in those of sandboxes, held against
-Google's own documents."""
+"""Check of the emulators' answers against Google's own documents.
+
+The answers were recorded while tests ran, in this process and in sandboxes.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +13,10 @@ from tpubox.box import answer_log as kept_answers
 
 
 def check(file: Path) -> None:
-    """Fails for answers that no Google could give, and begins anew: each answer is looked at once."""
+    """Fail if an answer contradicts Google's documents, and clear the file: each answer is checked once."""
     if not file.exists():
         return
-    from support import discovery  # Google's documents, which few tests need
+    from support import discovery  # loads Google's documents, which few tests need
 
     with file.open("r+b") as opened:
         fcntl.flock(opened, fcntl.LOCK_EX)

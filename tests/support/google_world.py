@@ -1,4 +1,4 @@
-"""A cloud without a wire and with a clock that stands still, and the words in which tests talk to it."""
+"""A cloud without a network and with a manual clock, and helpers to send requests to it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PROJECT = "tpu-project"
 
 
 class World:
-    """Ask with `ask` where an answer is expected, with `refusal` where a refusal is."""
+    """A cloud for tests. Use `ask` to require success, and `refusal` to require an error."""
 
     def __init__(
         self,
@@ -29,7 +29,7 @@ class World:
         seconds: Mapping[str, float] | None = None,
         **settings: Any,
     ) -> None:
-        """Operations take no time, but for those of which `seconds` says so."""
+        """Create a cloud whose operations take no time, except those in `seconds`."""
         self.clock = ManualClock()
         at_once = {"seconds": {"": 0.0, **(seconds or {})}, "arrival_seconds": 0.0}
         told = Settings(**{"enabled": EVERY_API, **at_once, **settings})
@@ -65,7 +65,7 @@ class World:
         return answer
 
     def refusal(self, method: str, path: str, body: Any = None, **query: str) -> tuple[int, str, str]:
-        """Number, word and text of an error. Compute Engine and Cloud Storage have a reason for a word."""
+        """Return code, status (for Compute Engine and Cloud Storage the reason) and message of an error."""
         status, answer = self.send(method, path, body, **query)
         assert status >= 400, answer
         if "error" not in answer:  # XML
@@ -101,7 +101,7 @@ class World:
         )
 
     def cluster(self, region: str = "us-central2", zone: str = "us-central2-b", pods: str = "10.64.0.0/14") -> str:
-        """A cluster without pools; the path of its pools."""
+        """Create a cluster without pools and return the path of its pools."""
         self.network(region, pods)
         clusters = f"container/v1/projects/{PROJECT}/locations/{region}/clusters"
         wanted = {
@@ -111,7 +111,7 @@ class World:
             "network": f"projects/{PROJECT}/global/networks/net",
             "subnetwork": f"projects/{PROJECT}/regions/{region}/subnetworks/subnet",
             "ipAllocationPolicy": {"useIpAliases": True, "clusterSecondaryRangeName": "pods"},
-            "releaseChannel": {"channel": "UNSPECIFIED"},  # pools are made without auto-upgrade
+            "releaseChannel": {"channel": "UNSPECIFIED"},  # pools are created without auto-upgrade
         }
         self.ask("POST", clusters, {"cluster": wanted})
         self.cloud.clock.sleep(1000)
@@ -121,7 +121,7 @@ class World:
 
 
 def pool(name: str = "tpu-0", **changes: Any) -> dict[str, Any]:
-    """A request for a v4-32 of four hosts, with changes: those of `config` by name, the others as they are."""
+    """Return a request for a v4-32 of four hosts. Changes apply to the pool, those in `config` to its config."""
     config = {"machineType": "ct4p-hightpu-4t", "diskType": "pd-balanced", **changes.pop("config", {})}
     wanted = {
         "name": name,

@@ -1,4 +1,4 @@
-"""A use of the kernel that counts to three, and what is needed to run a kernel over it."""
+"""A kernel use that counts to three, and the setup to run a kernel over it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ THINGS: Kind[Thing] = Kind("things", Thing, state="state", order="created")
 
 
 class Counting:
-    """Counts to three and is done. Whatever a test puts into its hooks happens on the way."""
+    """A use that counts to three and ends. Tests inject events with its hooks."""
 
     kind = THINGS
     states: Sequence[str] = ("on",)

@@ -1,5 +1,6 @@
-"""A small API server in this process that speaks the real one's protocol on the wire: lists in pages, watches with
-versions that expire, logs; and that does what real ones do on bad days: cuts streams, hangs, refuses, forgets.
+"""A small API server in this process with the real wire protocol and its failures.
+
+It serves paged lists, watches with versions that expire, and logs. It can cut streams, hang, refuse and forget.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def kubeconfig(folder: Path, server: str, user: dict | None = None, **changes) -
 
 
 class KubeServer:
-    """Pods of one namespace. Faults are switches: each holds until it is set back or used up."""
+    """Pods of one namespace. Faults are switches: each holds until it is reset or used up."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
@@ -41,14 +42,14 @@ class KubeServer:
         self.history: list[tuple[int, str, dict]] = []
         self.version = itertools.count(1).__next__
         self.now = self.version()
-        self.oldest = 0  # versions before it are gone
+        self.oldest = 0  # earlier versions are expired
         self.lists: dict[str, tuple[int, list[dict]]] = {}  # by continue token
         self.asked: list[tuple[str, dict]] = []
         self.refusals: list[tuple[int, dict]] = []  # (status, headers) of the next requests
         self.hanging = threading.Event()
-        self.cuts = 0  # streams that were open when it last changed are cut
-        self.endings = 0  # or ended in good order
-        self.expiring_lists = 0  # so many continued lists are gone
+        self.cuts = 0  # increment to cut the open streams
+        self.endings = 0  # increment to end the open streams normally
+        self.expiring_lists = 0  # number of continued lists to expire
         self.log: list[bytes] = []
         self.log_is_cut = False
         self.closing = threading.Event()
@@ -66,7 +67,7 @@ class KubeServer:
         class Server(ThreadingHTTPServer):
             daemon_threads = True
 
-            def handle_error(self, *_):  # clients leave in the middle
+            def handle_error(self, *_):  # clients disconnect in the middle
                 pass
 
         self.server = Server(("127.0.0.1", 0), Handler)
@@ -100,7 +101,7 @@ class KubeServer:
                 self.history.append((self.now, "DELETED", gone))
 
     def expire(self) -> None:
-        """Nothing of the past is known any more, and streams that are behind cannot go on."""
+        """Expire the history, so that streams that are behind cannot continue."""
         with self.lock:
             self.now = self.version()
             self.oldest = self.now

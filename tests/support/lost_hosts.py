@@ -1,4 +1,4 @@
-"""Hosts that are lost while a job runs on the fake cluster: their nodes, their peers, and what Kubernetes reports."""
+"""Lost hosts of a job on the fake cluster: their nodes, their peers, and the reports of Kubernetes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LOOPS = ("allgather", "device-put", "psum", "orbax-save", "input-wait")
 
 
 def tail_of(loop: str) -> list[str]:
-    """The last lines of the first survivor of a lost host."""
+    """Return the last lines of the first survivor of a lost host."""
     lines = (TAILS / f"lost-{loop}.txt").read_text(encoding="utf-8").splitlines()
     start = next(index for index, line in enumerate(lines) if line.startswith("== "))
     end = next((index for index in range(start + 1, len(lines)) if lines[index].startswith("== ")), len(lines))
@@ -24,7 +24,7 @@ def tail_of(loop: str) -> list[str]:
 
 
 def add_nodes(cluster: FakeCluster, job_id: str) -> None:
-    """Nodes of its hosts, which were there an hour before."""
+    """Add the nodes of a job's hosts, created an hour ago."""
     before = _stamp(cluster.clock.now() - 3600.0)
     for pod in cluster.pods(job_id):
         node = add_node(cluster, pod["spec"]["nodeName"])
@@ -39,12 +39,12 @@ def add_node(cluster: FakeCluster, name: str) -> Doc:
 
 
 def lose(cluster: FakeCluster, node: str) -> None:
-    """Its machine is off. Kubernetes does not know yet."""
+    """Turn a machine off, before Kubernetes notices."""
     cluster.dead_nodes.add(node)
 
 
 def notice(cluster: FakeCluster, node: str) -> None:
-    """The node controller has heard nothing for its grace period."""
+    """Mark a node as unreachable, as the node controller does after its grace period."""
     _set(cluster._kind("Node")["", node], "Ready", "Unknown", "NodeStatusUnknown", at=cluster.time())
     for pod in list(cluster._kind("Pod").values()):
         if pod["spec"]["nodeName"] == node:
@@ -56,13 +56,13 @@ def notice(cluster: FakeCluster, node: str) -> None:
 
 
 def come_back(cluster: FakeCluster, node: str) -> None:
-    """Its kubelet removes the pods that were told to leave meanwhile."""
+    """Bring a node back; its kubelet removes the pods that were told to leave meanwhile."""
     cluster.dead_nodes.discard(node)
     _set(cluster._kind("Node")["", node], "Ready", "True", "KubeletReady", at=cluster.time())
 
 
 def remove(cluster: FakeCluster, node: str) -> None:
-    """Its Node is deleted, and the pod collector removes its pods."""
+    """Delete a Node, and its pods as the pod garbage collector does."""
     cluster.dead_nodes.discard(node)
     del cluster._kind("Node")["", node]
     for key, pod in list(cluster._kind("Pod").items()):
@@ -71,7 +71,7 @@ def remove(cluster: FakeCluster, node: str) -> None:
 
 
 def peers_fail(cluster: FakeCluster, job_id: str, tail: Sequence[str], *, code: int = 1) -> None:
-    """All hosts but the lost end with this code; then their Jobs fail, and JobSet does what its rules say."""
+    """End all hosts except lost ones with this code; then their Jobs fail, and JobSet applies its rules."""
     for pod in cluster.pods(job_id):
         if pod["spec"]["nodeName"] in cluster.dead_nodes:
             continue
@@ -87,7 +87,7 @@ def peers_fail(cluster: FakeCluster, job_id: str, tail: Sequence[str], *, code: 
     job = {"metadata": {"name": f"{job_id}-slice-0", "namespace": "research", "labels": labels}, "status": {}}
     cluster._kind("Job").pop(("research", f"{job_id}-slice-0"), None)
     _set(cluster._add("Job", job), "Failed", "True", reason, at=cluster.time())
-    for pod in cluster.pods(job_id):  # a Job that failed, and a JobSet that restarts, remove what runs
+    for pod in cluster.pods(job_id):  # a failed Job and a restarting JobSet remove running pods
         if pod["status"]["phase"] == "Running":
             pod["metadata"].setdefault("deletionTimestamp", cluster.time())
 

@@ -1,4 +1,4 @@
-"""Somebody who types `tpu` commands of the job manager, on a cloud of TPU VMs that acts by itself."""
+"""A user who types `tpu` commands of the job manager, on a simulated cloud of TPU VMs."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ LINES = [
     line["typed"]
     for line in json.loads((Path(__file__).parents[1] / "fixtures" / "job-manager-commands.json").read_text())
 ]
-"""Every short command line there is."""
+"""All short command lines."""
 MEANT = {
     **{"username": "xibo", "USER": "xibo", "alias": "mine", "FULL_TPU_NAME": "g-v4-8-9", "tpu_name": "g-v4-8-1"},
     **{"your_alias": "own", "alias_name": "own", "FULL_NAME": "config.x.y", "full_name": "config.x.y"},
     **{"key": "monitor_length", "value": "500", "num": "2", "command": "kill"},
 }
-"""What a person writes in place of the words that stand for something."""
+"""Values for the placeholders in command lines."""
 
 
 class Cloud(TpuCloud):
@@ -48,7 +48,7 @@ class Cloud(TpuCloud):
 
 
 class Shell:
-    """Hosts on which everything is as it should be."""
+    """Hosts on which every check passes."""
 
     def __init__(self, vm: Any) -> None:
         self._mounted = False
@@ -65,7 +65,7 @@ class Shell:
 
 
 class Typing:
-    """Commands in this process, in a home and a folder of code of their own."""
+    """Commands in this process, with their own home and code folder."""
 
     def __init__(self, home: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, project: str) -> None:
         self._runner = CliRunner()
@@ -80,7 +80,7 @@ class Typing:
         (folder / "job.yaml").write_text('name: train\ntpu: v4-8\ncommand: ["true"]\n')
 
     def forget(self) -> None:
-        """As in a process of its own: another test of this one may have left a store open."""
+        """Clear cached objects as in a new process: an earlier test of this process may have left a store open."""
         if context.store.cache_info().currsize:
             context.store().close()
         for cached in self._cached:
@@ -100,7 +100,7 @@ class Typing:
         return context.get(windows.get(context.store(), window).job)
 
     def end(self, state: State = State.COMPLETED) -> None:
-        """All jobs that are active end, as if somebody had driven them."""
+        """End all active jobs, as a driver would."""
         for key in context.store().keys(JOBS):
             job = context.get(key)
             if not job.state.ended:
@@ -110,7 +110,7 @@ class Typing:
 
 
 class Desk(Typing):
-    """On a cloud that is simulated in this process."""
+    """A user on a cloud that is simulated in this process."""
 
     def __init__(self, home: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         super().__init__(home, folder, monkeypatch, "my-project-1")
@@ -148,7 +148,7 @@ def set_up(desk: Typing) -> None:
 
 
 def type_every_line(desk: Typing) -> None:
-    """With what each one needs to be there, as the one that typed it would have had it."""
+    """Type every command line, each with the state that it needs."""
     set_up(desk)
     for line in LINES:
         typed = line.removeprefix("tpu ")

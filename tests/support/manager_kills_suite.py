@@ -1,7 +1,7 @@
-"""Two people use one store at once, and one of them is killed in the middle of every command that writes: at each
-write, before it or just behind it. Whoever comes next is in no way held up, and the same command goes through.
+"""Tests with two users of one store, one of whom is killed at every write of every command that writes.
 
-A module that imports everything of this one gives the fixtures of `store_home`.
+The kill comes before or right after the write. Other users are not blocked, and the same command succeeds afterwards. A
+module that imports this one provides the fixtures of `store_home`.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ COMMANDS = (
     "clean xibo -re",
 )
 SENDING = (f"run {TPU} xibo -q --yes", "run v4-8 xibo -q", "rerun windows=2 tpu=g-v4-8-3 xibo --detach")
-"""Those make a window and a job, whose names differ from one time to the next."""
+"""Commands that create a window and a job, whose names differ each time."""
 
 
 class Killed(BaseException):
@@ -62,7 +62,7 @@ class Killed(BaseException):
 
 
 class DyingStore:
-    """The store of somebody who is killed at a write: before it, or just behind it."""
+    """A store whose process is killed at a write: before it, or right after it."""
 
     def __init__(self, store: Store, writes: int, *, after: bool) -> None:
         self._store, self._left, self._after = store, writes, after
@@ -85,7 +85,7 @@ class DyingStore:
 
 
 class Group:
-    """Two people and what is theirs."""
+    """Two users and their data."""
 
     def __init__(self, desk: Desk, store: Store, use: Callable[[Any], None]) -> None:
         self.desk, self.store, self._use = desk, store, use
@@ -124,7 +124,7 @@ class Group:
                     self.store.create(kind, key, value)
 
     def killed(self, line: str, writes: int, *, after: bool) -> bool:
-        """Whether it came so far."""
+        """Run a command that is killed at a write, and return whether it got that far."""
         self._use(DyingStore(self.store, writes, after=after))
         try:
             self.desk._runner.invoke(cli.command, spellings.canonical(line.split()))
@@ -135,7 +135,7 @@ class Group:
         return False
 
     def again(self, line: str) -> None:
-        """What was done before it was killed may be said to be done."""
+        """Repeat a command; an error is allowed if the command took effect before it was killed."""
         done = self.desk._runner.invoke(cli.command, spellings.canonical(line.split()))
         known = done.exception is None or isinstance(done.exception, (SystemExit, TpukitError))
         assert known, f"{line}: {done.output} {done.exception!r}"
@@ -156,7 +156,7 @@ def group(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
 
 
 def _plain(documents: dict[tuple[str, str], Any]) -> dict[tuple[str, str], Any]:
-    """Without moments: those differ from one time to the next."""
+    """Return the documents without timestamps, which differ each time."""
     plain = {}
     for key, value in documents.items():
         fields = {name: one for name, one in msgspec.to_builtins(value).items() if name not in _MOMENTS}
@@ -179,7 +179,7 @@ def test_command_killed_at_any_write_holds_nobody_up_and_goes_through_again(grou
                 group.restore()
                 break
             kills += 1
-            group.desk("set-cur 2 lyy")  # nobody else is in any way held up
+            group.desk("set-cur 2 lyy")  # the other user is not blocked
             group.again(line)
             assert _plain(group.documents()) == done, f"killed at write {writes}"
             group.restore()

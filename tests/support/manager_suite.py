@@ -1,4 +1,4 @@
-"""What the job manager promises of users, windows and TPU aliases, on every home of the store."""
+"""Tests of the job manager's users, windows and TPU aliases, for every store backend."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_tpu_of_an_ended_job_is_free_and_one_being_sent_is_not(store):
     with pytest.raises(Conflict, match="held by ada for a"):
         inventory.hold(store, "team-v4-8-1", "bob", "b", 3.0, lambda job: None)  # ada's job is about to be recorded
     assert inventory.hold(store, "team-v4-8-1", "bob", "b", 4.0, lambda job: False).user == "bob"
-    # Whoever sent that one died before it was recorded.
+    # The process that sent that job died before it was recorded.
     later = 4.0 + inventory.SENDING_SECONDS
     assert inventory.hold(store, "team-v4-8-1", "ada", "c", later, lambda job: None).job == "c"
 

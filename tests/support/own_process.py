@@ -1,4 +1,4 @@
-"""Cases that need a process of their own: one that has JAX in it warns of every fork of the tests after them."""
+"""Test cases that need their own process: a process with JAX in it warns of every fork of later tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands that pages have people type, as they type them."""
+"""Commands on pages, as readers type them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def commands(page: str, heading: str = "") -> list[str]:
 
 
 def blocks(page: str, language: str, heading: str = "") -> list[str]:
-    """Return the blocks of a page, or of one of its sections, that are written in a language."""
+    """Return the blocks of a page, or of one of its sections, in a language."""
     found, inside = [], not heading
     tokens = MarkdownIt("commonmark").parse((ROOT / page).read_text(encoding="utf-8"))
     for before, token in zip([None, *tokens], tokens, strict=False):
@@ -36,7 +36,7 @@ def blocks(page: str, language: str, heading: str = "") -> list[str]:
 
 
 def _joined(block: str) -> list[str]:
-    """Lines of a block; a loop is one command."""
+    """Return the commands of a block; a loop is one command."""
     lines = re.sub(r"\\\n\s*", "", block).splitlines()
     made: list[str] = []
     for line in lines:
@@ -50,7 +50,7 @@ def _joined(block: str) -> list[str]:
 
 @cache
 def all_commands() -> dict[str, list[str]]:
-    """By page, of pages that have any."""
+    """Return the commands by page, without pages that have none."""
     every = {str(page.relative_to(ROOT)): commands(str(page.relative_to(ROOT))) for page in PAGES}
     return {page: found for page, found in every.items() if found}
 
@@ -59,7 +59,7 @@ TYPED_BY: dict[str, dict[str, dict[str, Any]]] = yaml.safe_load((ROOT / "tests" 
 
 
 def entry(page: str, line: str) -> tuple[str, dict[str, Any]]:
-    """Return the first entry that fits a command of a page; brackets of a line mean themselves."""
+    """Return the first entry that matches a command of a page; brackets in a line are literal."""
     for pattern, found in TYPED_BY.get(page, {}).items():
         if fnmatchcase(line.replace("[", "("), pattern.replace("[", "(")):
             return pattern, found

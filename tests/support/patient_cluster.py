@@ -1,4 +1,4 @@
-"""A cluster in the hands of a test."""
+"""A cluster client for tests."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from tpukit.kube import Cluster
 
 
 class PatientCluster(Cluster):
-    """What is not answered now is asked again, as a driver does it: Kueue and JobSet restart in some tests, and an API
-    server whose webhooks are away for a moment refuses for them."""
+    """A cluster client that retries as a driver does.
+
+    Kueue and JobSet restart in some tests, and an API server refuses requests while their webhooks are unavailable.
+    """
 
     def call(self, method: str, path: str, *words: Any, **more: Any) -> dict[str, Any]:
         asked, unanswered = super().call, []
@@ -25,7 +27,7 @@ class PatientCluster(Cluster):
             except Conflict:
                 if method != "POST" or not unanswered:
                     raise
-                return (asked("GET", f"{path}/{more['body']['metadata']['name']}"),)  # the first one made it
+                return (asked("GET", f"{path}/{more['body']['metadata']['name']}"),)  # the first attempt created it
 
         return until(answered, f"{method} {path}", every=0.2)[0]
 

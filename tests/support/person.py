@@ -1,4 +1,4 @@
-"""Somebody who works with a sandbox's cluster through `tpu`."""
+"""A user of a sandbox's cluster through `tpu`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from support.box import ROOT, TEAM, V4_16, until
 
 
 class Person:
-    """Somebody with a home of their own who works with the sandbox's cluster."""
+    """A user with their own home who works with the sandbox's cluster."""
 
     def __init__(self, home: Path, kubeconfig: Path) -> None:
         self.home = home
@@ -59,7 +59,7 @@ class Person:
         return [attempt["reason"] for attempt in self.show(job)["attempts"]]
 
     def state(self, job: str, wanted: str) -> dict[str, Any]:
-        """The job, once it is in that state."""
+        """Return the job once it is in that state."""
 
         def there() -> dict[str, Any] | None:
             listed = json.loads(self.tpu("job", "list", "--json").stdout)

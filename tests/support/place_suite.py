@@ -1,4 +1,4 @@
-"""What every place promises, shown on each of them. A file of tests imports these and says which place `stand` has."""
+"""Tests of the contract of every place. A test module imports them and provides the fixture `stand`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FIRST = Attempt(0, stage=0, origin=0)
 
 @dataclass
 class Gate:
-    """Hosts whose script waits at it stay until it is opened: a test decides when they go on, whoever is slow."""
+    """A gate at which a script waits until the test opens it, however slow its hosts are."""
 
     file: Path
 
@@ -44,7 +44,7 @@ class Gate:
 
 @dataclass
 class Stand:
-    """A place to try, and how to get another one that knows only what the record says."""
+    """A place under test, and a way to get another instance that knows only the record."""
 
     place: Place
     another: Callable[[], Place]
@@ -79,7 +79,7 @@ class Stand:
         return seen
 
     def submit(self, handle: Handle) -> None:
-        """Until the place has taken it: what was there before may have to leave first."""
+        """Submit until the place accepts: an earlier attempt may have to leave first."""
 
         def taken() -> bool:
             try:
@@ -91,14 +91,14 @@ class Stand:
         until(taken, "the place to take it")
 
     def until(self, handle: Handle, state: State) -> tuple[Handle, Observation]:
-        """The attempt as a driver would have it by then, and what is seen of it."""
+        """Wait for a state, and return the attempt as a driver would record it by then, and its observation."""
         box = [handle]
 
         def reached() -> Observation | None:
             seen = self.observe(box[0])
             learned = {**box[0].attempt.learned, **seen.learned}
             box[0] = Handle(handle.plan, replace(box[0].attempt, learned=learned))
-            if seen.state is State.PENDING:  # as a driver does; in some places machines have to come first
+            if seen.state is State.PENDING:  # as a driver does; some places need machines first
                 with suppress(NotYet, Transient):
                     self.place.submit(box[0])
             if seen.follow_up:
@@ -111,7 +111,7 @@ class Stand:
         return box[0], seen
 
     def stop(self, handle: Handle, grace: float = 5.0) -> Observation:
-        """As a driver does: again and again until nothing of it is there."""
+        """Stop as a driver does, repeatedly until nothing of the attempt is left."""
         told = Handle(handle.plan, replace(handle.attempt, stopping=Reason.CANCELLED))
 
         def gone() -> Observation | None:
@@ -186,7 +186,7 @@ def test_stopped_attempt_is_gone_before_the_place_says_so(stand):
     running, _ = stand.until(handle, State.RUNNING)
     seen = stand.stop(running)
     assert not seen.active
-    stand.place.stop(running, 1.0)  # again: nothing is there to be told
+    stand.place.stop(running, 1.0)  # again, with no host left to stop
     assert not stand.observe(running).active
 
 
@@ -233,7 +233,7 @@ def test_reapplied_attempt_runs_anew(stand):
 
 
 def test_another_driver_sees_the_same_and_can_stop_it(stand):
-    """With the record alone: nothing that the first one had in memory."""
+    """The second driver has only the record, and no memory of the first one."""
     handle = handle_of(stand.plan(WAITS))
     stand.submit(handle)
     running, seen = stand.until(handle, State.RUNNING)

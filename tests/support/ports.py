@@ -1,4 +1,4 @@
-"""Ports for programs that are told where to listen before they do."""
+"""Ports for programs that must know in advance where they will listen."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import socket
 from contextlib import suppress
 
 RANGE = range(20000, 32000)
-"""Below those that the system gives to connections going out: one of them could take the port in the meantime."""
+"""Ports below the ephemeral range, so that no outgoing connection takes one in the meantime."""
 
 
 def free_port() -> int:

@@ -1,4 +1,4 @@
-"""A sandbox with a cluster in GKE, and provisioners that run against it as they would in a pod."""
+"""A sandbox with a GKE cluster, and provisioners that run against it as in a pod."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Doc = dict[str, Any]
 PROJECT, LOCATION, CLUSTER = "tpu-project", "us-central2", "one"
 SYSTEM, NAME, TEAM = "tpu-provisioner-system", "tpu-provisioner", "slices"
 ACTOR, NODES = (f"{name}@{PROJECT}.iam.gserviceaccount.com" for name in (NAME, "tpu-nodes"))
-"""The Google accounts of the provisioner and of the nodes of its pools."""
+"""Google accounts of the provisioner and of the nodes of its pools."""
 V4_16 = {
     "cloud.google.com/gke-tpu-accelerator": "tpu-v4-podslice",
     "cloud.google.com/gke-tpu-topology": "2x2x2",
@@ -35,11 +35,11 @@ V4_16 = {
 _CLUSTERS = f"container/v1/projects/{PROJECT}/locations/{LOCATION}/clusters"
 POOLS = f"{_CLUSTERS}/{CLUSTER}/nodePools"
 _ADDRESS = re.compile(r"http://127\.0\.0\.1:\d+")
-"""Of health and metrics, as the log of a provisioner names it."""
+"""URL of health and metrics in a provisioner's log."""
 
 
 def make_cluster(box: Box) -> str:
-    """A cluster without pools; the path of its pools."""
+    """Create a cluster without pools and return the path of its pools."""
     network, compute = f"projects/{PROJECT}/global/networks/net", f"compute/v1/projects/{PROJECT}"
     box.ask("POST", f"{compute}/global/networks", {"name": "net", "autoCreateSubnetworks": False})
     pods = [{"rangeName": "pods", "ipCidrRange": "10.64.0.0/10"}]
@@ -52,7 +52,7 @@ def make_cluster(box: Box) -> str:
         "network": network,
         "subnetwork": f"projects/{PROJECT}/regions/{LOCATION}/subnetworks/subnet",
         "ipAllocationPolicy": {"useIpAliases": True, "clusterSecondaryRangeName": "pods"},
-        # GKE makes pools with its metadata server, as the provisioner asks for them, only where this is on.
+        # Required for pools with the GKE metadata server, which the provisioner requests.
         "workloadIdentityConfig": {"workloadPool": f"{PROJECT}.svc.id.goog"},
     }
     box.ask("POST", _CLUSTERS, {"cluster": cluster})
@@ -66,7 +66,7 @@ class Provisioned:
     def __init__(self, box: Box, folder: Path, **config: str) -> None:
         self.box, self.cluster, self.folder = box, box.cluster, folder
         self.typed: list[str] = []
-        self.asked: set[tuple[str, str]] = set()  # verbs and resources that provisioners asked the API server for
+        self.asked: set[tuple[str, str]] = set()  # verbs and resources of provisioners' requests to the API server
         folder.mkdir(exist_ok=True)
         make_cluster(box)
         self._install()
@@ -74,12 +74,14 @@ class Provisioned:
         with suppress(Conflict):
             self.cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": TEAM}})
         self.kubeconfig = self._kubeconfig()
-        # Else each pool is refused once, and made half a minute later.
+        # Otherwise each pool is refused once and created half a minute later.
         until(self._may_act_as_nodes, "the grants to arrive")
 
     def _install(self) -> None:
-        """What deploy/README.md says: init writes a folder, and the commands that it prints are typed, but for the
-        image. The pods of its Deployment are processes of the tests."""
+        """Install as in deploy/README.md: run init and the commands that it prints, except for the image.
+
+        The pods of its Deployment are processes of the tests.
+        """
         accounts = f"iam/v1/projects/{PROJECT}/serviceAccounts"
         self.box.ask("POST", accounts, {"accountId": NODES.partition("@")[0], "serviceAccount": {}})
         words = ("init", PROJECT, CLUSTER, "--location", LOCATION, "--zones", ZONE, "--node-service-account", NODES)
@@ -87,12 +89,12 @@ class Provisioned:
         lines = [line.strip() for line in done.stderr.splitlines() if line.startswith("  ")]
         self.image_line, *rest = lines
         for line in rest:
-            # Google knows an account some time after it was made.
+            # Google knows an account some time after its creation.
             until(lambda: self.type(line), f"`{line}` to be taken")  # noqa: B023
         self.cluster.patch("Deployment", NAME, {"spec": {"replicas": 0}}, SYSTEM)
 
     def type(self, line: str) -> bool:
-        """At the top of the checkout; whether it went well."""
+        """Run a command line at the top of the checkout, and return whether it succeeded."""
         tpu = self.folder / "bin" / "tpu"
         tpu.parent.mkdir(exist_ok=True)
         tpu.write_text(f'#!/bin/sh\nexec {sys.executable} -m tpukit "$@"\n')
@@ -108,7 +110,7 @@ class Provisioned:
         return {**env, "KUBECONFIG": str(self.box.place.kubeconfig), "PYTHONPATH": str(ROOT / "tools")}
 
     def _kubeconfig(self) -> Path:
-        """Of its own service account, with no more than deploy/base gives it."""
+        """Return a kubeconfig of the provisioner's service account, with only the permissions from deploy/base."""
         asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 7200}}
         meta = {"metadata": {"name": NAME, "namespace": SYSTEM}}
         path = f"/api/v1/namespaces/{SYSTEM}/serviceaccounts/{NAME}/token"
@@ -123,7 +125,7 @@ class Provisioned:
         self.cluster.patch("ConfigMap", NAME, change, SYSTEM)
 
     def environment(self) -> dict[str, str]:
-        """Of its pod: its service account in Kubernetes, and the Google account behind it."""
+        """Return the environment of its pod: its Kubernetes service account, and the Google account behind it."""
         return {
             **self._as_person(),
             "KUBECONFIG": str(self.kubeconfig),
@@ -137,7 +139,7 @@ class Provisioned:
         return str(self.box.ask("POST", path, {"scope": scopes})["accessToken"])
 
     def _may_act_as_nodes(self) -> bool:
-        """The last of what was granted to it."""
+        """Return whether the last of its grants is effective."""
         path = f"iam/v1/projects/{PROJECT}/serviceAccounts/{NODES}:testIamPermissions"
         asked = {"permissions": ["iam.serviceAccounts.actAs"]}
         status, answer = self.box.google("POST", path, asked, token=self._google_token())
@@ -145,7 +147,7 @@ class Provisioned:
         return bool(answer.get("permissions"))
 
     def start(self, *words: str, point: str = "") -> subprocess.Popen[str]:
-        """One that runs until it is stopped; with `point`, until it is killed at that fault point."""
+        """Start a provisioner that runs until it is stopped, or is killed at the fault point `point`."""
         program = [str(ROOT / "tests" / "support" / "fault_points.py"), point] if point else ["-m", "tpukit"]
         argv = [sys.executable, *program, "provisioner", "run", "--log", "json", "--port", "0", *words]
         with (self.folder / "provisioner.log").open("a") as log:
@@ -153,7 +155,7 @@ class Provisioned:
 
     @contextmanager
     def running(self, *words: str) -> Iterator[subprocess.Popen[str]]:
-        """What it asked the API server for is noted when it is stopped."""
+        """Run a provisioner, and record its requests to the API server when it is stopped."""
         before = len(self.log())
         process = self.start(*words)
         try:
@@ -182,7 +184,7 @@ class Provisioned:
         return [one for one in listed if not jobset or one["config"].get("labels", {}).get(pool_names.JOBSET) == jobset]
 
     def created(self) -> Counter[str]:
-        """Creates that GKE took, by pool: as it recorded them."""
+        """Return the pools that GKE created according to its operations, with counts."""
         operations = self.box.ask("GET", f"container/v1/projects/{PROJECT}/locations/{LOCATION}/operations")
         creates = [one for one in operations["operations"] if one["operationType"] == "CREATE_NODE_POOL"]
         return Counter(one["targetLink"].rpartition("/")[2] for one in creates)
@@ -198,7 +200,7 @@ class Provisioned:
         self.cluster.delete("JobSet", name, TEAM)
 
     def fail(self, name: str) -> None:
-        """One of its hosts ends with an error."""
+        """Fail one of the hosts of a job."""
         pod = self.cluster.list("Pod", TEAM, labels=f"jobset.sigs.k8s.io/jobset-name={name}")[0]
         self.cluster.patch("Pod", pod["metadata"]["name"], {"status": {"phase": "Failed"}}, TEAM, part="status")
 
@@ -210,11 +212,11 @@ class Provisioned:
         return next((one["type"] for one in conditions if one["status"] == "True"), "")
 
     def clear(self) -> None:
-        """What a test that failed has left would fail those after it."""
+        """Remove the leftovers of a failed test, which would fail the next ones."""
         for one in self.cluster.list("JobSet", TEAM):
             self.delete(one["metadata"]["name"])
         for pool in self.pools():
-            self.box.google("DELETE", f"{POOLS}/{pool['name']}")  # one that is leaving is refused
+            self.box.google("DELETE", f"{POOLS}/{pool['name']}")  # refused if it is already being deleted
         self.box.ask("DELETE", "emulator/faults")
         until(lambda: not self.pools(), "node pools to be gone")
 
@@ -234,7 +236,7 @@ def jobset(
     selector: Mapping[str, str] = V4_16,
     suspend: bool = False,
 ) -> Doc:
-    """Slices whose hosts sleep; on pools that kwok simulates."""
+    """Return a JobSet whose hosts sleep, on pools that kwok simulates."""
     pod = {
         "restartPolicy": "Never",
         "securityContext": {"runAsNonRoot": True, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}},
@@ -278,7 +280,7 @@ def stop(process: subprocess.Popen[str], number: int = signal.SIGTERM) -> None:
 
 
 def _requests(address: str) -> set[tuple[str, str]]:
-    """Verbs and resources, from the metrics."""
+    """Return verbs and resources from the metrics."""
     with urllib.request.urlopen(f"{address}/metrics", timeout=30) as answer:
         text = answer.read().decode()
     return set(re.findall(r'tpukit_api_requests_total\{verb="(\w+)",resource="([\w/]+)"\}', text))

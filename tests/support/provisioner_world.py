@@ -1,7 +1,7 @@
-"""JobSets, leaders, hosts and a scheduler in memory, beside a simulated GKE; and a provisioner that drives them.
+"""JobSets, leaders, hosts and a scheduler in memory, a simulated GKE, and a provisioner that drives them.
 
-The cluster does what Kubernetes 1.36 and JobSet 0.12 do as far as the provisioner can see it: a leader for each Job,
-placed on a free pool that has its labels, pods that restart with a new uid, JobSets that end and vanish.
+The cluster behaves like Kubernetes 1.36 and JobSet 0.12 as far as the provisioner can see it: a leader for each Job,
+scheduled to a free pool with its labels, pods that restart with a new uid, JobSets that end and disappear.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ V4_16 = {
 
 
 class Alone:
-    """A leader without rivals, for as long as nobody takes that away."""
+    """A leader without rivals, until a test changes that."""
 
     def __init__(self) -> None:
         self.is_leading = True
@@ -58,7 +58,7 @@ class Alone:
 
 
 class SimulatedCluster:
-    """What the provisioner calls, and what it is a view of."""
+    """The cluster that the provisioner calls and watches."""
 
     server = "https://fake.example"
 
@@ -72,10 +72,10 @@ class SimulatedCluster:
         self.foreign: list[Doc] = []
         self.calls: list[str] = []
         self.away = False
-        self.before: Callable[[str], None] = lambda what: None  # happens before each call that changes something
+        self.before: Callable[[str], None] = lambda what: None  # called before each write
         self._numbers = itertools.count(1)
 
-    # View
+    # Watched objects
 
     def jobsets(self) -> tuple[Doc, ...]:
         return tuple(self._jobsets.values())
@@ -139,7 +139,7 @@ class SimulatedCluster:
         node["spec"] = {key: value for key, value in change["spec"].items() if value is not None}
         return node
 
-    # What happens in it
+    # Events in the cluster
 
     def configure(self, **data: str) -> None:
         meta = {"name": "c", "uid": "c", "resourceVersion": str(next(self._numbers))}
@@ -157,7 +157,7 @@ class SimulatedCluster:
         annotations: Mapping[str, str] | None = None,
         replicated: Sequence[tuple[str, Mapping[str, str], int, int]] = (),
     ) -> str:
-        """A JobSet that was admitted; its uid. `replicated`: other jobs of it: name, selector, chips, hosts."""
+        """Add an admitted JobSet and return its uid. `replicated` adds jobs: name, selector, chips, hosts."""
         uid = f"uid-{next(self._numbers)}"
         every = [("slice", selector or V4_16, chips, hosts, jobs), *((*one, 1) for one in replicated)]
         self._jobsets[namespace, name] = {
@@ -264,7 +264,7 @@ class SimulatedCluster:
             }
 
     def remove_hosts(self, pool: str) -> None:
-        """With the pods on them: JobSet makes all of theirs anew."""
+        """Remove the hosts of a pool with their pods; JobSet recreates all pods of each affected JobSet."""
         gone = {name for name, node in self._nodes.items() if _label(node, "cloud.google.com/gke-nodepool") == pool}
         self._nodes = {name: node for name, node in self._nodes.items() if name not in gone}
         for pod in list(self._pods.values()):
@@ -273,7 +273,7 @@ class SimulatedCluster:
                 self.restart(name, pod["metadata"]["namespace"])
 
     def schedule(self) -> None:
-        """Each leader that waits onto a pool of its own that has its labels."""
+        """Schedule each pending leader to its own pool with matching labels."""
         taken = {self.pool_of(pod) for pod in self._pods.values() if pod["spec"].get("nodeName")}
         taken |= {self.pool_of(pod) for pod in self.foreign}
         for pod in self._pods.values():
@@ -302,7 +302,7 @@ class SimulatedCluster:
 
 
 class ProvisionerWorld:
-    """A cluster, its GKE, and a provisioner that can be killed and started again."""
+    """A cluster, its GKE, and a provisioner that can be killed and restarted."""
 
     def __init__(self, seed: int = 0, *, zones: tuple[str, ...] = ZONES, **config: str) -> None:
         self.clock = ManualClock()
@@ -315,7 +315,7 @@ class ProvisionerWorld:
         self.driver = self.start()
 
     def start(self) -> Driver:
-        """A new replica, which knows nothing of the one before."""
+        """Start a new replica without any state of the one before."""
         self.driver = Driver(
             self.cluster,
             self.gke,
@@ -331,7 +331,7 @@ class ProvisionerWorld:
         return self.driver
 
     def pass_time(self, seconds: float, step: float = 5.0) -> None:
-        """Rounds, while everything goes on by itself."""
+        """Run rounds while the simulation advances."""
         due = self.clock.now() + seconds
         while self.clock.now() < due:
             self.clock.sleep(step)
@@ -341,7 +341,7 @@ class ProvisionerWorld:
             self.check()
 
     def check(self) -> None:
-        """What must be true at any moment."""
+        """Assert the invariants that hold at any moment."""
         assert not any("is there that is not ours" in text for text in self.complaints)
         for name, doc in self.gke.pool_docs.items():
             assert doc["body"]["name"] == name

@@ -1,4 +1,4 @@
-"""Terraform's provider without the waits that are there for Google's sake."""
+"""Terraform's provider without the waiting times that Google Cloud needs."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ _TUNED = 'provider "google" {\n  poll_interval = "100ms"\n  batching {\n    send
 
 
 def quicken(modules: Path) -> None:
-    """For a copy of the root module: Terraform merges what is in a file of this name."""
+    """Tune a copy of the root module: Terraform merges override files such as this one."""
     (modules / "tuned_override.tf").write_text(_TUNED, encoding="utf-8")

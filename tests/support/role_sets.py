@@ -1,8 +1,8 @@
-"""Whether accounts have the roles that they need, and no others.
+"""Checks that accounts have the roles that they need, and no others.
 
-What an account needs is what the record of calls says that it used; what it has is in the policies that the real
-`tpu cluster`, Terraform and `tpu queue deploy` left behind. A role set is generated from the first: each role of the
-second must be needed for some of it, or say in this table why it is there.
+The record of calls shows the permissions that an account used; the policies left by the real `tpu cluster`, Terraform
+and `tpu queue deploy` show its roles. Each role must be needed for some of the permissions, or be explained in this
+table.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _BUILDS = "https://cloud.google.com/build/docs/securing-builds/configure-user-sp
 class Component:
     account: str
     idle: Mapping[str, str]
-    """Roles for what nobody asks of the sandbox, and who asks for it on Google Cloud."""
+    """Roles that are not exercised in the sandbox, and who needs them on Google Cloud."""
 
 
 BUILDS = Component(
@@ -67,7 +67,7 @@ NODES = Component(
 
 
 class RoleSets:
-    """Of one project, behind the emulator's own door."""
+    """The roles of one project, read through the emulator's own API."""
 
     def __init__(self, google: str, token: str, project: str) -> None:
         self._google, self._token, self._project = google, token, project
@@ -77,13 +77,15 @@ class RoleSets:
         return {permission for one in asked if one["status"] < 300 for permission in one["permissions"]}
 
     def granted(self, account: str) -> set[str]:
-        """On whatever it is."""
+        """Return the account's roles on any resource."""
         member, every = self._member(account), self.all("policy").values()
         return {one["role"] for policy in every for one in policy["bindings"] if member in one["members"]}
 
     def check(self, component: Component) -> None:
-        """Each permission that it used is held by a role of its own, and each role holds one that no other does, but
-        for those of the table."""
+        """Assert that the account's roles cover the permissions it used, and that none is redundant.
+
+        Roles in the table may be redundant.
+        """
         used, granted = self.used(component.account), self.granted(component.account)
         own = {name: one["includedPermissions"] for name, one in self.all("role").items()}
 
@@ -97,8 +99,11 @@ class RoleSets:
         assert idle == granted & set(component.idle), f"{component.account} has {idle} for nothing of {sorted(used)}"
 
     def check_each_is_needed(self, account: str, works: Callable[[], bool]) -> set[str]:
-        """What it used. Every role of the account becomes one with those permissions: with all
-        of them it works, with any one less it is refused for that one, and fails."""
+        """Return the permissions that the account used, after asserting that each one is needed.
+
+        Every role of the account is replaced by one with those permissions. With all of them `works` succeeds; without
+        any one of them it is refused for that one, and fails.
+        """
         used = sorted(self.used(account))
         with self._instead_of_its_roles(account, used) as allow:
             assert works(), f"{account} with {used} alone"
@@ -145,7 +150,7 @@ class RoleSets:
         return dict(self._ask("GET", f"emulator/resources?kind={kind}"))
 
     def _patch(self, kind: str, name: str, patch: Doc) -> None:
-        """At once: what takes its time to arrive is the matter of other tests."""
+        """Patch a resource with immediate effect: propagation delays are covered by other tests."""
         self._ask("POST", "emulator/resources", {"kind": kind, "name": name, "patch": patch})
 
     def _ask(self, method: str, path: str, body: Any = None) -> Any:

@@ -1,4 +1,4 @@
-"""A sandbox of the command's own, and what cluster tests of it share: pools, queues, jobs."""
+"""A sandbox with its own home, and the setup that cluster tests share: pools, queues, jobs."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ V4_16 = catalogue.find("v4-16")
 
 
 class Box:
-    """Runs `tpu sandbox` in a home of its own."""
+    """A sandbox with its own home, controlled with `tpu sandbox`."""
 
     def __init__(self, home, name):
         self.home, self.name = home, name
 
     def tpu(self, *words, check=True):
         env = {**os.environ, "TPUKIT_HOME": str(self.home), "PYTHONPATH": str(ROOT / "tools")}
-        # The name goes to the innermost command; a command given to `shell` is not ours.
+        # The name goes to the innermost command, but not to a command for `shell`.
         ours = len(words) if words[0] != "shell" else 1
         named = [*words[:ours], "--name", self.name, *words[ours:]]
         argv = [sys.executable, "-m", "tpukit", "sandbox", *named]
@@ -53,12 +53,12 @@ class Box:
         return PatientCluster(self.folder / "kubeconfig")
 
     def processes(self):
-        """All that carry the sandbox's folder in their command line or, as a mark, in their environment."""
+        """Return all processes with the sandbox's folder in their command line or, as a mark, in their environment."""
         named = [int(entry.name) for entry in Path("/proc").glob("[0-9]*") if _mentions(entry, self.folder)]
         return {*named, *pods.strays(self.folder)}
 
     def kill(self, *components):
-        """As the kernel does when memory is short: no warning."""
+        """Kill components without warning, as the kernel does when memory is short."""
         for one in self.status()["components"]:
             if one["name"] in components:
                 os.kill(one["pid"], signal.SIGKILL)
@@ -89,7 +89,7 @@ def box(home):
 
 @pytest.fixture(scope="module")
 def cluster(box):
-    """Two pools of a slice each, queues over them, and a team."""
+    """Return a cluster with two pools of a slice each, queues for them, and teams."""
     cluster = box.cluster
     for name in ("pool-0", "pool-1"):
         for node in simulated_pool(name, V4_16):
@@ -122,7 +122,7 @@ def completed(cluster, made):
 
 
 def seen(cluster, made):
-    """What there is of all jobs, for whoever reads that one of them did not end."""
+    """Return the conditions of all jobs, for the message of a failed wait."""
     kinds = ("JobSet", "Workload", "Job", "Pod", "Node")
     found = [one for kind in kinds for one in cluster.list(kind, *([made.team] if kind != "Node" else []))]
     return {one["metadata"]["name"]: one.get("status", {}).get("conditions", []) for one in found}

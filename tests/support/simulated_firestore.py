@@ -1,8 +1,8 @@
-"""Firestore in memory: documents with update times, batches with preconditions, queries as this product sends them.
+"""Firestore in memory: documents with update times, batches with preconditions, and the queries of this product.
 
-It refuses what Firestore refuses (https://firebase.google.com/docs/firestore/quotas): documents above 1 MiB, lists in
-lists, integers beyond 64 bits, names between double underscores, documents with more than 40,000 entries in indexes.
-Google's own emulator shows the same in tests/cluster; this one needs no Java, and a manual clock moves its time.
+It refuses the same input as Firestore (https://firebase.google.com/docs/firestore/quotas): documents above 1 MiB, lists
+in lists, integers beyond 64 bits, names between double underscores, documents with more than 40,000 entries in indexes.
+tests/cluster checks the same with Google's own emulator; this one needs no Java, and works with a manual clock.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ class Server:
     now: Callable[[], float]
     documents: dict[str, Stored] = field(default_factory=dict)
     before: Callable[[str], None] = lambda call: None
-    after: Callable[[str], None] = lambda call: None  # raises where the answer is lost
+    after: Callable[[str], None] = lambda call: None  # raises if the answer is lost
     _ticks: int = 0
     _lock: threading.RLock = field(default_factory=threading.RLock)
 
     def moment(self) -> datetime:
-        """The time, never twice the same."""
+        """Return the current time, unique for each call."""
         with self._lock:
             self._ticks += 1
             return datetime.fromtimestamp(self.now() + self._ticks * 1e-6, UTC)
@@ -259,7 +259,7 @@ def _holds(path: str, fields: Mapping[str, Any], name: str, operator: str, value
         return False
     else:
         here = fields[name]
-    if getattr(operator, "name", "") == "IS_NULL":  # what the client makes of `== None`
+    if getattr(operator, "name", "") == "IS_NULL":  # the client's filter for `== None`
         return here is None
     if operator == "in":
         return here in value
@@ -274,7 +274,10 @@ def _holds(path: str, fields: Mapping[str, Any], name: str, operator: str, value
 
 
 def _key(value: Any) -> tuple[Any, ...]:
-    """Order of types: https://firebase.google.com/docs/firestore/manage-data/data-types#value_type_ordering"""
+    """Return a sort key.
+
+    Order of types: https://firebase.google.com/docs/firestore/manage-data/data-types#value_type_ordering
+    """
     if value is None or isinstance(value, bool):
         return (int(value is not None), bool(value))
     if isinstance(value, int | float):
@@ -328,7 +331,7 @@ def _leaves(value: Any) -> int:
 
 @pytest.fixture
 def firestore(monkeypatch: pytest.MonkeyPatch) -> Server:
-    """What every FirestoreStore of this test opens."""
+    """Return the server that every FirestoreStore of this test connects to."""
     import time
 
     from google.cloud import firestore as client

@@ -1,5 +1,7 @@
-"""A GKE in memory that acts by itself: operations take time and end well or not, chips run out, pools fall into ERROR,
-hosts are preempted and come back; and a connection that loses answers, and a process that is killed at any call.
+"""A GKE in memory that acts by itself, with an unreliable connection.
+
+Operations take time and may fail, chips run out, pools get status ERROR, hosts are preempted and return. Answers may be
+lost, and the calling process may be killed at any call.
 """
 
 from __future__ import annotations
@@ -25,11 +27,11 @@ QUOTA = 'Insufficient regional quota to satisfy request: resource "TPUS": reques
 
 
 class Killed(BaseException):
-    """The process that drives is killed: nothing of it may go on, not even its handlers of errors."""
+    """The driving process is killed: nothing of it may continue, not even its error handlers."""
 
 
 class SimulatedGke:
-    """Faults are by number of the call: refused | busy | conflict | lost | killed | killed after."""
+    """The simulation. Faults are by number of the call: refused | busy | conflict | lost | killed | killed after."""
 
     def __init__(self, clock: ManualClock, seed: int = 0, *, at_once: int = 5) -> None:
         self.clock, self.dice, self.at_once = clock, random.Random(seed), at_once
@@ -37,18 +39,18 @@ class SimulatedGke:
         self.ops: list[Doc] = []
         self.calls: list[str] = []
         self.faults: dict[int, str] = {}
-        self.stock: dict[tuple[str, str], int] = {}  # chips by zone and kind of capacity; what is not there is endless
-        self.quota: int | None = None  # chips in all
-        self.breaks: Counter[str] = Counter()  # pools whose next creates end with an error, by name; "" is for all
+        self.stock: dict[tuple[str, str], int] = {}  # chips by zone and capacity type; without an entry unlimited
+        self.quota: int | None = None  # total chips
+        self.breaks: Counter[str] = Counter()  # pools whose next creates fail, by name; "" matches all
         self.seconds = (60.0, 60.0)
         self.came: Callable[[NodePool], None] = lambda pool: None
         self.went: Callable[[str], None] = lambda name: None
-        self.made: Counter[str] = Counter()  # creates that GKE took, by name
+        self.made: Counter[str] = Counter()  # creates that GKE accepted, by name
         self.trouble: Callable[[], str] = lambda: ""  # a fault for any call
-        self.before: Callable[[str], None] = lambda what: None  # happens before each call
-        self.sent: Callable[[str], None] = lambda what: None  # happens between the check of the fence and the call
+        self.before: Callable[[str], None] = lambda what: None  # called before each call
+        self.sent: Callable[[str], None] = lambda what: None  # called between the check of the fence and the call
 
-    # What a client calls.
+    # Calls of a client.
 
     def pools(self) -> list[NodePool]:
         return self._call("list pools", lambda: [_read(doc) for doc in self.pool_docs.values()])
@@ -126,7 +128,7 @@ class SimulatedGke:
         self.ops.append({**one, "done": False, "error": "", "ended": 0.0})
         return _operation(self.ops[-1])
 
-    # What happens in it.
+    # Events in the cloud.
 
     def tick(self) -> None:
         for one in self.ops:
@@ -162,7 +164,7 @@ class SimulatedGke:
         self.came(_read(doc))
 
     def held(self, zone: str = "", kind: str = "", *, up: bool = False) -> int:
-        """Chips of pools; with `up`, of those that have hosts."""
+        """Return the chips of pools; with `up`, only of those that have hosts."""
         return sum(
             chips(doc["body"])
             for doc in self.pool_docs.values()
@@ -176,7 +178,7 @@ def chips(body: Doc) -> int:
 
 
 def _nodes(body: Doc) -> int:
-    """A pool that scales is as large as it may become."""
+    """Return the number of nodes, for a pool with autoscaling the maximum."""
     return int(body["initialNodeCount"] or body["autoscaling"]["maxNodeCount"])
 
 

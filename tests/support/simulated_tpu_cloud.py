@@ -1,7 +1,7 @@
-"""A cloud of TPU VMs that acts by itself: requests wait, come, are taken back, forgotten; hosts run real programs.
+"""A cloud of TPU VMs that acts by itself, whose hosts run real programs.
 
-It speaks what the place asks of Google and of hosts, without a wire: the API as plain data that moves on with every
-question, and on each host the supervisor itself, in a folder of its own, with its shims as real processes.
+Requests wait, are fulfilled, taken back and forgotten. There is no network: the API is plain data that advances with
+every call, and each host is the supervisor itself in its own folder, with its shims as real processes.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ class TpuCloud:
     folder: Path
     made: dict[str, Node] = field(default_factory=dict)
     requests: dict[str, tuple[Request, Queued]] = field(default_factory=dict)
-    lists: int = 0  # how often TPU VMs were listed
-    scarce: bool = False  # nothing is to be had
-    shut: bool = False  # hosts let nobody in
-    silent: set[str] = field(default_factory=set)  # addresses that do not answer
+    lists: int = 0  # number of list calls
+    scarce: bool = False  # no capacity is available
+    shut: bool = False  # hosts refuse every login
+    silent: set[str] = field(default_factory=set)  # addresses that do not respond
     lock: threading.RLock = field(default_factory=threading.RLock)
     numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
     moments: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
@@ -103,7 +103,7 @@ class TpuCloud:
             self.made[name] = replace(self.made[name], metadata=dict(change(self.made[name].metadata)))
 
     def preempt(self, name: str) -> None:
-        """The machine goes first, then the API says so, then the queued resource."""
+        """Preempt a TPU VM: first its machine is lost, then the API reports it, then the queued resource."""
         with self.lock:
             self.lose(name)
             node = self.made[name] = replace(self.made[name], state="PREEMPTED")
@@ -112,7 +112,7 @@ class TpuCloud:
                 self.requests[node.queued] = request, replace(queued, state="SUSPENDING", by_service=True)
 
     def lose(self, name: str) -> None:
-        """Power off: all processes of its hosts are gone at once."""
+        """Power off a TPU VM: all processes of its hosts end at once."""
         for host in self.made[name].hosts:
             folder = self.folder / host.internal
             for attempt in folder.glob("jobs/*/attempt-*"):
@@ -131,7 +131,7 @@ class TpuCloud:
                 del self.requests[name]
                 continue
             state = _NEXT.get(queued.state, queued.state)
-            if queued.state == "SUSPENDING" and self.lists % 3:  # it takes a while until all its TPU VMs are gone
+            if queued.state == "SUSPENDING" and self.lists % 3:  # it takes a while to remove all its TPU VMs
                 continue
             if queued.state in ("ACCEPTED", "WAITING_FOR_RESOURCES"):
                 state = "WAITING_FOR_RESOURCES" if self.scarce else "PROVISIONING"
@@ -168,7 +168,7 @@ class TpuCloud:
 
 @dataclass
 class Hosts:
-    """The channel to them. A host lets in who has the key that the metadata of its TPU VM names."""
+    """The channel to hosts. A host accepts the keys in the metadata of its TPU VM."""
 
     cloud: TpuCloud
     key: str = "ssh-ed25519 AAAA tpukit"
@@ -207,7 +207,7 @@ class Hosts:
 
 @contextmanager
 def _environment_of_a_host() -> Iterator[None]:
-    """A host knows no secret of whoever asks it."""
+    """Remove the caller's secrets, which a host does not know, from the environment."""
     secret = os.environ.pop("WANDB_API_KEY", None)
     try:
         yield
@@ -220,7 +220,7 @@ _LOADED: dict[Path, types.ModuleType] = {}
 
 
 def _supervisor(home: Path) -> types.ModuleType:
-    """The program as the host has it, in its own folder."""
+    """Return the program as installed in the host's own folder."""
     folder = home / "programs" / version()
     if not folder.exists():  # a program may have removed it
         for name, text in programs().items():

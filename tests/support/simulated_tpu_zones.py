@@ -1,5 +1,8 @@
-"""Zones of a TPU cloud in simulated time: requests wait for hardware and are refused, TPU VMs come late, are preempted
-before or after the API knows it, repaired, and fall silent."""
+"""Zones of a TPU cloud in simulated time.
+
+Requests wait for hardware and may be refused. TPU VMs come late, are preempted before or after the API reports it, are
+repaired, and become silent.
+"""
 
 from __future__ import annotations
 
@@ -25,13 +28,13 @@ class TpuZones(TpuCloud):
     clock: ManualClock
     dice: random.Random
     trainings: Trainings
-    short: set[str] = field(default_factory=set)  # zones that have nothing left
-    due: dict[str, float] = field(default_factory=dict)  # when a request moves on, by name
-    repaired: dict[str, float] = field(default_factory=dict)  # when TPU VMs come back from repair, by name
-    taken: dict[str, float] = field(default_factory=dict)  # machines that are gone, until the API knows it
-    quiet: dict[str, float] = field(default_factory=dict)  # addresses that do not answer, and until when
+    short: set[str] = field(default_factory=set)  # zones without capacity
+    due: dict[str, float] = field(default_factory=dict)  # when a request advances, by name
+    repaired: dict[str, float] = field(default_factory=dict)  # when the repair of a TPU VM ends, by name
+    taken: dict[str, float] = field(default_factory=dict)  # lost machines, until the API reports it
+    quiet: dict[str, float] = field(default_factory=dict)  # addresses that do not respond, and until when
     keys_at: dict[str, float] = field(default_factory=dict)  # when host keys are published, by id
-    acting: str = "somebody"  # for whom calls are made: the id of a job, or a person
+    acting: str = "somebody"  # caller: the id of a job, or a person
 
     def request(self, zone: str, request: Request) -> None:
         with self.lock:
@@ -67,7 +70,7 @@ class TpuZones(TpuCloud):
             return super().host_keys(zone, name) if published else []
 
     def reach(self, call: Call, key: str) -> int | TpukitError:
-        """The worker at an address, for whoever has the key that its metadata names."""
+        """Return the worker number at an address if its metadata has the caller's key, or an error."""
         address = call.login.address
         for node in self.made.values():
             for worker, host in enumerate(node.hosts):
@@ -80,10 +83,10 @@ class TpuZones(TpuCloud):
                 return worker
         return Transient(f"{address}: no route to host")
 
-    # What happens by itself
+    # Events without a call
 
     def preempt(self, name: str) -> None:
-        """The machine goes first; the API says so at once, or after a while."""
+        """Preempt a TPU VM: its machine is lost first; the API reports it at once or after a while."""
         self.lose(name)
         self.taken[name] = self.clock.now() + self.dice.choice([0.0, 0.0, 30.0, 200.0])
 
@@ -182,7 +185,7 @@ class TpuZones(TpuCloud):
 
 @dataclass
 class Unreliable:
-    """The way to Google that one process has: calls and answers are lost on it, and it may die in between."""
+    """One process's connection to Google: calls and answers may be lost, and the process may die in between."""
 
     cloud: TpuZones
     fate: Callable[[str], str]

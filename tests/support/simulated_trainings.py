@@ -1,8 +1,8 @@
-"""Trainings on hosts of TPU VMs, in simulated time: they begin when all their hosts have, save, finish, fail by a
-mistake of the user, lose each other, and go with their machines.
+"""Trainings on hosts of TPU VMs, in simulated time.
 
-The hosts answer what the supervisor answers, and refuse what it refuses: a second attempt on a host, and an attempt
-behind a later one. What really happened is written down beside it, for whoever wants to compare.
+They begin when all their hosts have begun, save, complete, fail by an error of the user, lose peers, and end with their
+machines. The hosts answer and refuse like the supervisor: a second attempt on a host, and an attempt older than another
+one on the host. The true events are recorded for comparison.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tpukit.places.tpu_vm.channel import Answer, Call
 
 SAVE_SECONDS = 600.0
 NOTICE_SECONDS = 10.0
-"""After which JAX notices that a peer is gone."""
+"""Time until JAX notices that a peer is gone."""
 PEER_GONE = (
     "E1115 11:11:15.658635   30370 coordination_service_agent.cc:288] Polled an error from coordination service: "
     "UNAVAILABLE: The following tasks are unhealthy (stopped sending heartbeats)\n"
@@ -38,23 +38,23 @@ HELLO = "training begins\n"
 
 @dataclass
 class Program:
-    """What a user wrote. It ends well after `seconds` of work, or by its mistake on the way there."""
+    """A user's program. It completes after `seconds` of work, or fails on the way."""
 
     seconds: float
-    mistake: float = math.inf  # how far it comes before that
-    memory: bool = False  # the mistake takes too much memory
+    mistake: float = math.inf  # seconds of work until it fails
+    memory: bool = False  # it fails by running out of memory
     saved: dict[str, float] = field(default_factory=dict)  # seconds of work that are saved, by workdir
 
 
 @dataclass
 class Process:
-    """Of a training, on one host."""
+    """The process of a training on one host."""
 
     address: str
     began: float
     end: dict[str, Any] | None = None
     log: str = HELLO
-    lost: bool = False  # its machine went
+    lost: bool = False  # its machine was lost
 
     @property
     def alive(self) -> bool:
@@ -75,10 +75,10 @@ class Training:
     program: Program
     workdir: str
     hosts: int
-    fate: str  # what ends it, if nothing else does before: done, mistake, peer
-    lasts: float  # for so long
+    fate: str  # what ends it, unless something else does before: done, mistake, peer
+    lasts: float  # seconds until then
     processes: dict[int, Process] = field(default_factory=dict)
-    stops: dict[int, tuple[float, float]] = field(default_factory=dict)  # workers told to leave: when, and their grace
+    stops: dict[int, tuple[float, float]] = field(default_factory=dict)  # workers told to leave: time and grace period
     started: float = math.inf  # when the last host began
     broken: float = math.inf  # when it lost a member
     cause: str = ""  # what ended it
@@ -88,12 +88,12 @@ class Training:
         return any(process.alive for process in self.processes.values())
 
     def is_elsewhere(self, worker: int, address: str) -> bool:
-        """Whether it was begun on machines that are gone, before all of its hosts had begun."""
+        """Return whether it was begun on machines that were lost before all of its hosts had begun."""
         there = any(process.address == address for process in self.processes.values())
         return not there and (worker in self.processes or self.broken < math.inf)
 
     def worked(self, now: float) -> float:
-        """Seconds of work that are done, of all attempts since the beginning."""
+        """Return the seconds of work done, by all attempts since the beginning."""
         done = self.program.saved.get(self.workdir, 0.0)
         return done + max(0.0, min(now, self.broken, self.started + self.lasts) - self.started)
 
@@ -110,7 +110,7 @@ class Training:
                 process.exit(134, self.broken + NOTICE_SECONDS, PEER_GONE)
 
     def break_up(self, cause: str, at: float) -> None:
-        """The others go on for a while, and come to nothing more."""
+        """Lose a member; the others run for a while longer but make no progress."""
         if self.broken == math.inf:
             saved = self.worked(at) // SAVE_SECONDS * SAVE_SECONDS
             self.cause, self.broken = cause, at
@@ -132,7 +132,7 @@ class Training:
 
 @dataclass
 class Trainings:
-    """All that ever ran, and the hosts that run them."""
+    """All trainings so far, and the hosts that run them."""
 
     clock: ManualClock
     dice: random.Random
@@ -141,10 +141,10 @@ class Trainings:
     running: dict[tuple[str, int], Training] = field(default_factory=dict)
     latest: dict[tuple[str, str], int] = field(default_factory=dict)  # attempts, by address and job
     notes: set[tuple[str, str, int]] = field(default_factory=set)  # of stops, on hosts
-    retired: dict[str, tuple[str, float]] = field(default_factory=dict)  # addresses: for which job, until when
+    retired: dict[str, tuple[str, float]] = field(default_factory=dict)  # by address: the retiring job, and until when
     violations: list[str] = field(default_factory=list)
-    calm: bool = False  # peers do not lose each other any more
-    advanced: float = 0.0  # until when
+    calm: bool = False  # peers no longer lose each other
+    advanced: float = 0.0  # time of the last advance
 
     def advance(self) -> None:
         if self.advanced == self.clock.now():
@@ -156,7 +156,7 @@ class Trainings:
                 del self.running[key]
 
     def lose(self, address: str, how: str) -> None:
-        """The machine goes, with all that runs on it."""
+        """Lose a machine with everything that runs on it."""
         self.advance()
         for training in self.running.values():
             for process in training.processes.values():
@@ -165,7 +165,7 @@ class Trainings:
                     process.lost = True
 
     def on(self, address: str) -> Training | None:
-        """What runs on a host."""
+        """Return the training that runs on a host."""
         for training in self.running.values():
             if any(process.alive and process.address == address for process in training.processes.values()):
                 return training
@@ -275,14 +275,14 @@ class Trainings:
 
 
 class Killed(BaseException):
-    """The process is gone, at any moment."""
+    """The process is killed, at any moment."""
 
 
 @dataclass
 class Channel:
-    """The way to the hosts that one process has: calls and answers are lost on it, and it may die in between."""
+    """One process's channel to the hosts: calls and answers may be lost, and the process may die in between."""
 
-    reach: Any  # address -> number of the worker, or why it cannot be asked
+    reach: Any  # from the call to the number of the worker, or to an error
     trainings: Trainings
     fate: Any  # of one call: "", refused, lost, killed
     key: str = "ssh-ed25519 AAAA tpukit"

@@ -1,4 +1,4 @@
-"""What every home of the store promises of documents, events and watches, with threads and with many processes."""
+"""Tests of documents, events and watches for every store backend, with threads and with many processes."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_put_on_an_old_revision_conflicts_and_leaves_no_trace(store, home):
 
 
 def test_put_same_value_twice_is_refused_the_second_time(store):
-    """An answer may be lost after the write: who tries again is told, and no event is there twice."""
+    """If an answer is lost after the write, a retry is refused, and no event is duplicated."""
     entry = store.create(JOBS, "a-1", job())
     put(store, entry, events=[Event(1.0, "once")])
     with pytest.raises(Conflict):
@@ -160,7 +160,7 @@ def test_change_that_refuses_is_asked_once_and_leaves_no_trace(store):
 
 def test_events_can_be_read_from_a_place_on(store):
     entry = store.create(JOBS, "a-1", job(), events=[Event(9.0, "0")])
-    for index in range(1, 12):  # clocks may go back: the order of writing counts
+    for index in range(1, 12):  # clocks may go back: events keep the order of writing
         entry = put(store, entry, events=[Event(9.0 - index, str(index))])
     assert texts(store) == [str(index) for index in range(12)]
     assert [event.text for event in store.events(JOBS, "a-1", after=10)] == ["10", "11"]
@@ -260,7 +260,7 @@ def test_documents_that_cannot_be_read_are_listed_beside_the_others(store):
 
 
 class NewerJob(msgspec.Struct, frozen=True):
-    """A job as a later version writes it: its states and reasons are text of any kind."""
+    """A job from a later version: its states and reasons are arbitrary text."""
 
     id: str
     created: float
@@ -371,7 +371,7 @@ def test_keys_gives_those_with_the_prefix_letter_by_letter(store):
     assert store.get(JOBS, "a/b").key == "a/b"
 
 
-# Many at once
+# Concurrency
 
 
 def test_threads_share_one_store(store):
@@ -447,12 +447,12 @@ def test_watch_wakes_after_a_change_by_somebody_else_until_it_is_ended(store, ho
     def wake() -> None:
         calls.append(1)
         woken.set()
-        raise ZeroDivisionError  # whoever is woken may fail: the next change wakes again
+        raise ZeroDivisionError  # a failing callback does not prevent later calls
 
     end = store.watch(JOBS, wake)
     for index in range(3):
         woken.clear()
-        # A listener may take a while to begin; what changed before is in what it says first.
+        # A listener may take a while to start; its first report includes earlier changes.
         other.create(JOBS, f"a-{index}", job(f"a-{index}"))
         until(woken.is_set, "a change to be seen")
     end()

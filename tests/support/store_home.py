@@ -1,6 +1,6 @@
-"""A home of the store for the suites that run on each of them: opened in this process, or in many at once.
+"""A store backend for the suites that run on each of them: opened in this process, or in many at once.
 
-A module that imports everything of this one gives the fixture `address` and, where needed, `environment`.
+A module that imports everything of this one provides the fixture `address` and, if needed, `environment`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ A, B = Holder("a"), Holder("b")
 
 @dataclass
 class Home:
-    """One home, opened in this process or in others."""
+    """One backend, opened in this process or in others."""
 
     address: str
     folder: Path
@@ -57,7 +57,7 @@ class Home:
         return self.opened[-1]
 
     def process(self, name: str, script: str, *, ready: bool = False) -> subprocess.Popen[str]:
-        """A process with `store` open in it; with `ready` it has printed a line when this returns."""
+        """Start a process with an open `store`; with `ready`, wait until it has printed a line."""
         argv = [sys.executable, "-c", f"{PREAMBLE}\n{script}", self.address, str(self.folder), name]
         environment = {
             "PATH": os.environ["PATH"],
@@ -72,7 +72,7 @@ class Home:
         return process
 
     def finish(self) -> list[str]:
-        """What the processes printed, when all of them have ended well."""
+        """Wait until all processes have succeeded and return their output."""
         outputs = [process.communicate(timeout=PATIENCE)[0] for process in self.processes]
         assert [process.returncode for process in self.processes] == [0] * len(outputs)
         return outputs
@@ -80,7 +80,7 @@ class Home:
 
 @pytest.fixture
 def environment() -> Mapping[str, str]:
-    """Variables that processes need to reach the home."""
+    """Return the variables that processes need to reach the backend."""
     return {}
 
 

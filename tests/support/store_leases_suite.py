@@ -1,4 +1,4 @@
-"""What every home of the store promises of leases, and of writes under them, with threads and with many processes."""
+"""Tests of leases, and of writes under them, for every store backend, with threads and with many processes."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_acquire_after_it_lapsed_gives_a_higher_token_even_to_its_last_holder(st
 
 
 def test_put_by_a_holder_that_was_paused_is_refused(store, home):
-    """It lost its lease without noticing: the document is what it read, and still it may not write."""
+    """The holder lost its lease without noticing: the document is unchanged, and still the write is refused."""
     entry = store.create(JOBS, "a-1", job())
     lease = store.acquire("a-1", A, SHORT)
     lapsed(store, "a-1")
@@ -166,7 +166,7 @@ def test_lease_of_a_process_that_was_killed_is_free_at_once(store, home):
 
 
 def test_lease_is_not_handed_down_to_what_its_process_starts(store, home):
-    """Hosts outlive whoever started them; they may not keep the job from being driven."""
+    """Hosts outlive the process that started them; they must not keep the job from being driven."""
     script = (
         "import subprocess\n"
         "store.acquire('x', this_process(), 600)\n"
@@ -183,7 +183,7 @@ def test_lease_is_not_handed_down_to_what_its_process_starts(store, home):
         os.kill(pid, signal.SIGKILL)
 
 
-# Many at once
+# Concurrency
 
 
 def test_threads_race_for_a_lease_and_exactly_one_wins(store):
@@ -199,7 +199,7 @@ def test_threads_race_for_a_lease_and_exactly_one_wins(store):
 
 
 def test_processes_that_hold_a_lease_never_overlap(home, store):
-    """Each writes that it begins and that it ends while it holds the lease: no two may be between the two."""
+    """Each process writes a begin and an end event under its lease: these pairs must not interleave."""
     script = (
         "done = 0\n"
         "while done < 5:\n"
@@ -227,7 +227,7 @@ def test_prune_removes_leases_that_lapsed_long_ago_and_their_tokens_are_never_gi
     old = [store.acquire(f"jobs/old-{index}", A, SHORT) for index in range(5)]
     for lease in old:
         lapsed(store, lease.name)
-    assert store.prune() == 0  # not long ago
+    assert store.prune() == 0  # not long ago enough
     later = home.open()
     monkeypatch.setattr(later, "now", lambda: now + 2 * day)
     assert later.prune() == 5

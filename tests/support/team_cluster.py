@@ -1,4 +1,4 @@
-"""A cluster that remembers what it was sent, object by object, and can lose its caller at any write."""
+"""A cluster that stores the objects sent to it, and can lose its caller at any write."""
 
 from __future__ import annotations
 
@@ -12,19 +12,21 @@ Doc = dict[str, Any]
 
 
 class Killed(BaseException):
-    """The process that talks to the cluster died, as no `except Exception` can prevent."""
+    """The calling process died, which no `except Exception` can prevent."""
 
 
 class FakeCluster:
-    """Objects by kind, namespace and name. `watcher` is called after every write; the write number `dies_at` kills the
-    caller once it was done, as one that dies before it hears of the answer. A dead caller writes nothing more, until
-    `revive`."""
+    """Objects by kind, namespace and name.
+
+    `watcher` is called after every write. The write number `dies_at` kills the caller after it was done, before the
+    caller gets the answer. A dead caller cannot write until `revive`.
+    """
 
     server = "https://fake"
 
     def __init__(self, watcher: Callable[[], None] = lambda: None) -> None:
         self.objects: dict[tuple[str, str, str], Doc] = {}
-        self.at: dict[str, str] = {}  # uids of objects that are known by their path alone
+        self.at: dict[str, str] = {}  # uids of objects that are known only by path
         self.watcher = watcher
         self.writes = 0
         self.dies_at = 0
@@ -58,7 +60,7 @@ class FakeCluster:
         return self._put(document)
 
     def replace(self, document: Doc) -> Doc:
-        """With a resourceVersion, only as it was then."""
+        """Replace an object if its resourceVersion still matches."""
         there = self.objects.get(_key(document))
         if there is None:
             raise NotFound(f"there is no {document['kind']} {document['metadata']['name']}")
@@ -79,7 +81,7 @@ class FakeCluster:
         return copy.deepcopy(made)
 
     def delete(self, kind: str, name: str, namespace: str = "", *, uid: str) -> None:
-        """With the uid that was seen, never by name alone."""
+        """Delete an object only if it has the uid that the caller saw."""
         if self.dead:
             raise Killed
         there = self.objects.get((kind, "" if (kind, "", name) in self.objects else namespace, name))
@@ -92,7 +94,7 @@ class FakeCluster:
         self._count_write()
 
     def call(self, method: str, path: str, *, body: Doc | None = None) -> Doc:
-        """Objects of kinds without a name here are seen and deleted by path, with the uid that was seen."""
+        """Get or delete an object by path, for kinds without a name here; a delete needs the uid the caller saw."""
         if path not in self.at:
             raise NotFound(f"there is no {path}")
         if method == "GET":

@@ -1,4 +1,4 @@
-"""A person at a terminal: a command runs in a pseudo-terminal, and its questions are answered as they come."""
+"""A user at a terminal: a command runs in a pseudo-terminal, and its questions are answered as they come."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _UNFINISHED = re.compile(r"\x1b(\[[0-9;?]*)?\Z")
 @dataclass(frozen=True)
 class Typed:
     code: int
-    text: str  # what the terminal showed, without what moves the cursor
+    text: str  # the terminal's output, without control sequences
 
 
 def run(
@@ -34,7 +34,7 @@ def run(
     until: Callable[[str], bool] = lambda text: False,
     seconds: float = 1800.0,
 ) -> Typed:
-    """Type `answers` when the regular expressions before them are shown, each once; kill it when `until` holds."""
+    """Run a command and type `answers`, by regular expression of the question, each once; kill it if `until` holds."""
     mine, theirs = pty.openpty()
     try:
         process = subprocess.Popen(
@@ -52,9 +52,9 @@ def run(
                     continue
                 try:
                     read = begun + decoder.decode(terminal.read(65536))
-                except OSError:  # it has closed its side
+                except OSError:  # the command has closed its side
                     break
-                # A read may end within a character or an escape: the next one brings the rest.
+                # A read may end within a character or an escape sequence; the next one completes it.
                 begun = found[0] if (found := _UNFINISHED.search(read)) else ""
                 text += _ESCAPES.sub("", read.removesuffix(begun))
                 if until(text):

@@ -1,4 +1,4 @@
-"""Jobs on TPU VMs, driven by the real driver over the real place. Whose TPU VMs they are, the test says."""
+"""Jobs on TPU VMs, with the real driver and the real place. The test chooses the cloud."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SETTINGS = {"project": "tpu-project", "zone": "us-central2-b", "ssh_user": "ada"
 
 
 class HurriedClock(SystemClock):
-    """Whoever waits for the next try waits a tenth as long."""
+    """A clock on which retries wait a tenth as long."""
 
     def monotonic(self) -> float:
         return super().monotonic() * 10
@@ -40,7 +40,7 @@ class Driving:
     def __init__(
         self, folder: Path, make_place: Callable[[Path, SystemClock], TpuVmPlace], machine: str = "data"
     ) -> None:
-        """`machine`: its own folder, beside the store that machines share."""
+        """Take `machine`, the name of its own folder beside the store that machines share."""
         self.folder, self.clock = folder, HurriedClock()
         self.store = SqliteStore(folder / "store.db", now=self.clock.now)
         self.place = make_place(folder / machine, self.clock)
@@ -90,7 +90,7 @@ class Driving:
         return self.store.get(JOBS, job_id).value
 
     def until(self, job_id: str, true: Callable[[Job], Any], what: str, every: float = 0.05) -> Job:
-        """Drives on until it is so."""
+        """Drive until the condition holds."""
 
         def reached() -> Job | None:
             self.driver.round([job_id])

@@ -1,4 +1,4 @@
-"""An emulator whose TPU VMs are hosts, and the words in which tests talk to both."""
+"""An emulator whose TPU VMs are real hosts, and helpers to send requests to both."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 class TpuVms:
-    """A cloud with a wire, real hosts and the real clock."""
+    """A cloud with a network, real hosts and the real clock."""
 
     def __init__(self, folder: Path, **settings_: Any) -> None:
         at_once = {"seconds": {"": 0.0}, "arrival_seconds": 0.0}
@@ -63,7 +63,7 @@ class TpuVms:
         return answer
 
     def make(self, name: str, node: dict[str, Any] = V4_8, **metadata: str) -> dict[str, Any]:
-        """A TPU VM that lets in whoever has our key, as ada."""
+        """Create a TPU VM that accepts our key for the user ada."""
         keys = {"ssh-keys": f"\nada:{self.public_key}"}
         self.ask("POST", f"{NODES}?nodeId={name}", {**node, "metadata": {**keys, **metadata}})
         return self.node(name)
@@ -73,7 +73,7 @@ class TpuVms:
         return found
 
     def home(self, name: str, worker: int = 0, user: str = "ada") -> Path:
-        """Where this machine has what a user of a host has in their home."""
+        """Return the folder on this machine that is a user's home on a host."""
         return self.emulator.folder / "tpu-vms" / self.node(name)["id"] / str(worker) / "home" / user
 
     def address(self, name: str, worker: int = 0) -> str:
@@ -87,7 +87,7 @@ class TpuVms:
     async def connect(
         self, name: str, worker: int = 0, *, user: str = "ada", key: asyncssh.SSHKey | None = None, **options: Any
     ) -> asyncssh.SSHClientConnection:
-        """Checks the host's key against what the API says it is."""
+        """Connect, and check the host's key against the API."""
         answer = self.ask("POST", f"{NODES}/{name}:getGuestAttributes", {"workerIds": [str(worker)]})
         items = answer["guestAttributes"][0]["queryValue"]["items"]
         keys = [
@@ -112,12 +112,12 @@ class TpuVms:
                 async with await self.connect(name, worker, **options) as connection:
                     return await connection.run(command)
             finally:
-                await asyncio.sleep(0)  # a connection that was refused is closed in the next round of the loop
+                await asyncio.sleep(0)  # a refused connection is closed in the next iteration of the loop
 
         return asyncio.run(run())
 
     def metadata(self, name: str, path: str, worker: int = 0, **options: Any) -> str:
-        """As a program on the host would ask."""
+        """Request metadata as a program on the host does."""
         return self.metadata_with_etag(name, path, worker, **options)[0]
 
     def metadata_with_etag(self, name: str, path: str, worker: int = 0, **options: Any) -> tuple[str, str]:

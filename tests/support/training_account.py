@@ -1,4 +1,4 @@
-"""A program that saves in a bucket as a training run does, as the Google account of its pod."""
+"""A program that saves to a bucket like a training run, as the Google account of its pod."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ for line in sys.stdin:
 
 
 class Training:
-    """Runs as often as it is asked to, each time in a folder where nothing is yet."""
+    """A program that can run any number of times, each time in an empty folder."""
 
     def __init__(self, env: dict[str, str], log: Path) -> None:
         self._log, self._runs, pipe = log, 0, subprocess.PIPE
@@ -63,7 +63,7 @@ class Training:
             self._process = subprocess.Popen(argv, env=env, stdin=pipe, stdout=pipe, stderr=said, text=True)
 
     def run(self, folder: str) -> bool:
-        """Whether it went well."""
+        """Run the program and return whether it succeeded."""
         self._runs += 1
         if self._process.stdin is None or self._process.stdout is None:
             raise AssertionError
@@ -81,7 +81,7 @@ class Training:
 
 
 class _ServiceAccounts:
-    """Those of Kubernetes: all are annotated with one account of Google."""
+    """Kubernetes service accounts, all annotated with one Google account."""
 
     def __init__(self, email: str) -> None:
         self._email = email
@@ -94,7 +94,7 @@ class _ServiceAccounts:
 def pod(
     google: Emulator, folder: Path, *, node: str, namespace: str, account: str, annotated: str
 ) -> Iterator[dict[str, str]]:
-    """The environment of a pod on that node of GKE, with the metadata server that says who it is."""
+    """Yield the environment of a pod on a GKE node, with a metadata server for its identity."""
     door = EmulatorDoor(google.address, google.token)
     identities = Identities(_ServiceAccounts(annotated), door)  # type: ignore[arg-type]
     meta = {"uid": f"{namespace}-{account}", "namespace": namespace}
@@ -107,7 +107,7 @@ def pod(
             **{name: value for name in ("PATH", "HOME", "LANG") if (value := os.environ.get(name))},
             "PYTHONPATH": str(TOOLS),
             "JAX_PLATFORMS": "cpu",
-            "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false",  # it would ask by gRPC
+            "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false",  # avoids a gRPC request
             "GOOGLE_VERTEX_AI_CUSTOM_ENDPOINT": f"{google.address}/vertex_ai/v1/",
             **dict.fromkeys(where, google.address),
             **dict.fromkeys(("GCE_METADATA_HOST", "GCE_METADATA_IP", "GCE_METADATA_ROOT"), address),

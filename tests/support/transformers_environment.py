@@ -1,9 +1,9 @@
-"""The Python that has transformers: an environment of its own in the cache folder, made once for each list of versions.
+"""A Python with transformers: its own environment in the cache folder, created once for each list of versions.
 
     python tests/support/transformers_environment.py
 
-4.5 GB; two minutes of CPU, and as long as 2.5 GB take to arrive. Most of it is CUDA, which PyTorch loads even where
-there is no GPU.
+It takes 4.5 GB, two minutes of CPU, and the download of 2.5 GB. Most of it is CUDA, which PyTorch loads even without a
+GPU.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class NotThere(Exception):
 
 
 def python(*, build: bool = False) -> str:
-    """Its interpreter."""
+    """Return the path of its interpreter."""
     key = hashlib.sha256(PINS.read_bytes() + sys.version.encode()).hexdigest()[:16]
     root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     folder = Path(root) / "tpukit" / "transformers" / key
@@ -34,7 +34,7 @@ def python(*, build: bool = False) -> str:
         raise NotThere(f"transformers is not installed: {sys.executable} {Path(__file__).resolve()} does it (4.5 GB)")
     folder.parent.mkdir(parents=True, exist_ok=True)
     with (folder.parent / f"{key}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # two checkouts may want it at once
+        fcntl.flock(lock, fcntl.LOCK_EX)  # two checkouts may create it at the same time
         if not ready.exists():
             print("installing transformers and PyTorch (minutes, once)", flush=True)
             subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True)

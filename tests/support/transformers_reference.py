@@ -1,8 +1,9 @@
-"""What the Qwen2 of transformers computes, for examples/04-activations to be compared with; run where it is installed.
+"""Reference activations of transformers' Qwen2 for examples/04-activations; run it with transformers installed.
 
     python transformers_reference.py CHECKPOINT TOKENS.json OUTPUT.safetensors DTYPE
 
-TOKENS.json has the tokens of each sample. Each is run alone, without padding. The output has the arrays of a shard.
+TOKENS.json has the tokens of each sample. Each sample is run alone, without padding. The output has the arrays of a
+shard.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def main(checkpoint: str, tokens: str, output: str, dtype: str) -> None:
     with torch.no_grad():
         for sample in samples:
             made = model(torch.tensor([sample]), output_hidden_states=True)
-            # Its own list of hidden states, which people read, against what the hooks saw.
+            # Compare the model's own hidden states, the common reference, with the hooks' values.
             states = [taken["embedding"], *(taken[f"residual.{n}"] for n in range(len(model.model.layers) - 1))]
             for state, seen in zip(made.hidden_states, [*states, taken["final_norm"]], strict=True):
                 assert torch.equal(state[0], seen[-1])

@@ -1,4 +1,4 @@
-"""Which commands a test types, read from its source: texts of the test, of what it calls and of its module's tables."""
+"""Commands that a test types, read from its source: strings in the test, in its callees and in its module's tables."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ WORD = re.compile(r"^[\w:./~@,={}*+<>|-]+$")
 
 
 class Module:
-    """The named parts of a file of tests, and the strings within each."""
+    """The named parts of a test module, and the strings within each."""
 
     def __init__(self, path: Path) -> None:
         tree = ast.parse(path.read_text(encoding="utf-8"))
@@ -36,7 +36,7 @@ class Module:
         return name in self._parts
 
     def lines(self, name: str) -> set[tuple[str, ...]]:
-        """Return the words of each text that a part has, or that it passes as words of their own to one call."""
+        """Return the words of each string in a part, or of the separate words that it passes to one call."""
         seen, todo, found = set(), [(self, name)], set()
         while todo:
             module, one = todo.pop()
@@ -86,6 +86,6 @@ def _words(line: str) -> tuple[str, ...]:
 
 @cache
 def lines_of(test: str) -> set[tuple[str, ...]]:
-    """Return the lines that a test named `path::name` types; a name that its file imports is looked up there."""
+    """Return the lines that the test `path::name` types; imported names are looked up in their own module."""
     path, _, name = test.partition("::")
     return module_of(TESTS / path).lines(name)

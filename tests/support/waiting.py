@@ -1,4 +1,4 @@
-"""Waiting for something to become true, with an end to it."""
+"""Waiting for a condition, with a timeout."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ from tpukit.core.errors import Transient
 
 T = TypeVar("T")
 PATIENCE = 600.0
-"""Seconds. On a machine that is busy with something else everything takes several times as long; where all is well
-nobody waits longer for it."""
+"""Timeout in seconds. It is long because a busy machine is several times slower; it costs nothing on success."""
 LONGEST_PAUSE = 1.0
 
 
 def until(true: Callable[[], T], what: object = "", seconds: float = PATIENCE, *, every: float = 0.01) -> T:
-    """The first true thing that it gives. `what` it waits for is in the message, or what there is to read when it is
-    called then: a log. Looking is left to take a fifth of the time: a look may be a program that is started, and what
-    is waited for needs the machine as well. A look that was not answered is one that saw nothing."""
+    """Return the first true result of a check.
+
+    `what` describes the condition in the error message; a callable is called then, for example to read a log. Checks
+    take at most a fifth of the time, because they may start programs and the awaited work needs the machine too. A
+    check that raises Transient counts as false.
+    """
     due = time.monotonic() + seconds
     while True:
         began = time.monotonic()
@@ -35,7 +37,7 @@ def until(true: Callable[[], T], what: object = "", seconds: float = PATIENCE, *
 
 
 def alive(pid: int) -> bool:
-    """Whether a process runs; one that ended and waits for its parent to notice does not."""
+    """Return whether a process runs. A zombie does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0] != "Z"
     except OSError:

@@ -4,9 +4,9 @@
     client.add_pool(of_slice("tpu-0", catalogue.find("v4-16"), "us-central2-b", capacity="spot"))
     client.preempt("tpu-0", step=30)
 
-The agent itself is a program, `python -m tpubox.kubelet`. It speaks to any API server; what it imitates of GKE is
-what a pod can notice: labels, taints and capacity of nodes, the environment that the device plugin and the webhook for
-Jobs give, and the ways in which hosts go away.
+The agent itself is a program, `python -m tpubox.kubelet`, and works with any API server. It imitates the parts of GKE
+that a pod can notice: labels, taints and capacity of nodes, the environment from the device plugin and the Job webhook,
+and the ways in which hosts disappear.
 """
 
 from tpubox.kubelet.agent_client import AgentClient

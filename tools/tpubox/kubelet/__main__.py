@@ -1,4 +1,4 @@
-"""Runs the agent: python -m tpubox.kubelet --help"""
+"""Run the agent: `python -m tpubox.kubelet --help`."""
 
 from __future__ import annotations
 

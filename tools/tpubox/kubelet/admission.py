@@ -1,7 +1,7 @@
-"""What a kubelet looks at before it takes a pod: whoever names a node goes around the scheduler.
+"""Admission checks of a kubelet, for pods that name a node and so bypass the scheduler.
 
-In the order and with the words of https://github.com/kubernetes/kubernetes/blob/v1.36.3/pkg/kubelet/lifecycle/predicate.go
-and of the device manager. A pod that was taken once is not looked at again.
+Order and messages follow https://github.com/kubernetes/kubernetes/blob/v1.36.3/pkg/kubelet/lifecycle/predicate.go and
+the device manager. An admitted pod is not checked again.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _NOT_A_NODE_FOR_IT = ("NodeAffinity", "TaintToleration")
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """What a pod may know of the node it is on."""
+    """The facts about a node that its pods depend on."""
 
     labels: Mapping[str, str]
-    allocatable: Mapping[str, str]  # what a container without limits may have
-    dead: bool = False  # nothing is done and nothing said there
-    cluster: str = ""  # of GKE, by its full name
+    allocatable: Mapping[str, str]  # the maximum for a container without limits
+    dead: bool = False  # the host runs nothing and reports nothing
+    cluster: str = ""  # full name of the GKE cluster
     taints: Sequence[Object] = field(default=())
 
 
@@ -41,16 +41,16 @@ class Rejection:
 
 
 class Admission:
-    """One pod after the other, whatever thread asks."""
+    """Admission of pods, one at a time across all threads."""
 
     def __init__(self, api: Api, pods_on: Callable[[str], Iterable[tuple[Object, Path]]]) -> None:
-        """`pods_on` tells which pods a node has that are not over, with their folders."""
+        """Take `pods_on`, which returns the unfinished pods of a node and their folders."""
         self._api = api
         self._pods_on = pods_on
         self._lock = threading.Lock()
 
     def rejection(self, pod: Object, folder: Path, node: Node) -> Rejection | None:
-        """Why the node does not take the pod; None where it does, or did before."""
+        """Return why the node rejects the pod, or None if it admits it or already did."""
         if (folder / _MARK).exists():
             return None
         name = pod["spec"]["nodeName"]
@@ -65,7 +65,7 @@ class Admission:
             return refused
 
     def _as_it_is_now(self, name: str, node: Node) -> Node:
-        """With the labels and taints that people gave it and took from it."""
+        """Return the node with its live labels and taints, including manual changes."""
         try:
             live = self._api.get("Node", name)
         except NotFound:
@@ -90,7 +90,7 @@ def judge(pod: Object, node: Node, others: Iterable[Object]) -> Rejection | None
     one_more = {"pods": Decimal(1), **asked}
     used["pods"] = Decimal(len(others))
     for what, amount in one_more.items():
-        unknown_device = "/" in what and what not in there  # some resources are the cluster's, and no node's
+        unknown_device = "/" in what and what not in there  # some resources belong to the cluster and to no node
         if amount and not unknown_device and amount + used.get(what, 0) > there.get(what, 0):
             figures = [_figure(what, of.get(what, Decimal(0))) for of in (one_more, used, there)]
             lack = "Node didn't have enough resource: {}, requested: {}, used: {}, capacity: {}"

@@ -1,6 +1,6 @@
 """The agent as a whole: one process for all nodes of a sandbox.
 
-Pods are processes of their own and outlive it. Killed at any moment and started again, it goes on where it was.
+Pods are separate processes and outlive the agent. If it is killed and restarted, it resumes where it stopped.
 """
 
 from __future__ import annotations
@@ -38,27 +38,27 @@ BEAT_SECONDS = 4.0
 LOG_SECONDS = 10.0
 TICK_SECONDS = 0.2
 WORKERS = 8
-_PATIENCE = 300.0  # the API server may begin at the same time, on a machine that others use too
+_PATIENCE = 300.0  # the API server may start at the same time, on a busy machine
 _NOBODY = (65534, 65534)
 _SCHEDULED = "spec.nodeName!="
-_HEARTBEAT = {"TPUKIT_HEARTBEAT": "10"}  # hosts of one machine need not wait as long as those of a network
+_HEARTBEAT = {"TPUKIT_HEARTBEAT": "10"}  # hosts on one machine need a shorter timeout than hosts on a network
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    folder: Path  # all that it keeps
+    folder: Path  # all state of the agent
     port: int
     token: str
     keys: Path  # tls.crt, tls.key, ca.crt
     server: str  # the API server's URL, for programs in pods
     buckets: Path  # a folder for each bucket that pods mount
-    google: str = ""  # the emulator's URL, for programs in pods
-    google_token: str = ""  # what they show to it
-    env: Mapping[str, str] = field(default_factory=dict)  # for all pods, weaker than their own
-    visible: tuple[Path, ...] = ()  # folders that no volume of a pod may hide
-    hidden: tuple[Path, ...] = ()  # files and folders that no pod may read
+    google: str = ""  # URL of the emulator, for programs in pods
+    google_token: str = ""  # token that these programs send
+    env: Mapping[str, str] = field(default_factory=dict)  # for all pods; the pod's own variables win
+    visible: tuple[Path, ...] = ()  # folders that volumes of pods must not hide
+    hidden: tuple[Path, ...] = ()  # files and folders that pods must not read
 
 
 class Agent:
@@ -110,10 +110,10 @@ class Agent:
         self.faults = Faults(api, self.nodes, self.kubelet, clock, folder / "faults.json")
 
     def run(self) -> None:
-        """Until stop() is called."""
+        """Run until stop() is called."""
         for pod in self._patiently(lambda: self._api.list("Pod", fields=_SCHEDULED)):
             self._saw(pod)
-        self.kubelet.orphans()  # only now it is known which these are
+        self.kubelet.orphans()  # orphans are known only after the list of pods was read
         threads: list[Callable[[], None]] = [
             self._watch,
             self._watch_endpoints,
@@ -169,7 +169,7 @@ class Agent:
             self._simulated.saw(pod, gone=gone)
 
     def _patiently(self, ask: Callable[[], T]) -> T:
-        """What has to be known before anything else."""
+        """Call `ask` until the API server responds, for at most `_PATIENCE` seconds."""
         due = self._clock.now() + _PATIENCE
         while True:
             try:
@@ -218,11 +218,14 @@ class Agent:
 
 
 def _google(options: Options) -> Google:
-    """What leads Google's clients to the emulator. Those of Cloud Storage that are told STORAGE_EMULATOR_HOST show no
-    token at all, so pods with an identity are told where the API is in the other ways that their clients have."""
+    """Return the variables that point Google's clients to the emulator.
+
+    With STORAGE_EMULATOR_HOST, Cloud Storage clients send no token at all. Pods with an identity therefore get the
+    other variables that their clients support.
+    """
     common = {
-        "TENSORSTORE_GCS_HTTP_URL": options.google,  # checkpoints in buckets are Orbax's, which writes by TensorStore
-        "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false",  # it would ask by gRPC, before every call, what kind a bucket is
+        "TENSORSTORE_GCS_HTTP_URL": options.google,  # Orbax writes checkpoints in buckets with TensorStore
+        "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false",  # avoids a gRPC request for the bucket type before every call
         "GOOGLE_VERTEX_AI_CUSTOM_ENDPOINT": f"{options.google}/vertex_ai/v1/",
     }
     owner = {"STORAGE_EMULATOR_HOST": options.google, "GOOGLE_OAUTH_ACCESS_TOKEN": options.google_token}

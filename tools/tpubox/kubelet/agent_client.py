@@ -1,4 +1,4 @@
-"""Commands to the agent of a sandbox, from any process of this machine."""
+"""Client of the sandbox agent, for any process of this machine."""
 
 from __future__ import annotations
 
@@ -23,21 +23,20 @@ _ERRORS = {400: Invalid, 401: Denied, 403: Denied, 404: NotFound, 409: Conflict}
 
 class AgentClient:
     def __init__(self, url: str, token: str, authority: Path) -> None:
-        """`authority`: the file with the certificate of the sandbox's own authority."""
+        """Take the agent's URL and token; `authority` is the certificate file of the sandbox's own authority."""
         self._url = url
         self._token = token
         context = ssl.create_default_context(cafile=str(authority))
-        # No proxy of the user's has business between two processes of this machine.
+        # A proxy of the user must not sit between two processes of this machine.
         handlers = (urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context))
         self._opener = urllib.request.build_opener(*handlers)
 
     def pools(self) -> dict[str, dict[str, Any]]:
-        """Every pool by its key, which is its name where no cluster of GKE has it: what it is, and what is happening
-        to it."""
+        """Return every pool and its state, by key (the pool's name if it belongs to no GKE cluster)."""
         return {Pool.from_json(record["pool"]).key: record for record in self._call("GET", "pools")["pools"]}
 
     def add_pool(self, pool: Pool) -> None:
-        """Its nodes, and no others of this pool, are in the API server when this returns. Safe to repeat."""
+        """Add or update a pool and wait until the API server has exactly its nodes. Idempotent."""
         self._call("POST", "pools", pool.to_json())
         shrunk = PATIENCE_SECONDS + 60.0
         self._until(
@@ -45,13 +44,15 @@ class AgentClient:
         )
 
     def remove_pool(self, key: str, patience: float = PATIENCE_SECONDS, *, budgets: bool = False) -> None:
-        """It is drained and its nodes gone when this returns; a pool that is not there is gone. Pods that take longer
-        than `patience` are killed; `budgets`: PodDisruptionBudgets are kept until then."""
+        """Drain and remove a pool, and wait until its nodes are gone. Idempotent.
+
+        Pods that take longer than `patience` are killed. With `budgets`, PodDisruptionBudgets are honoured until then.
+        """
         self._call("DELETE", f"pools/{quote(key, safe='')}?patience={patience}&budgets={json.dumps(budgets)}")
         self._until(lambda: key not in self.pools(), f"pool {key} does not go away", patience + 60.0)
 
     def preempt(self, target: str, *, grace: float = 25.0, back: float | None = 30.0, step: int | None = None) -> None:
-        """Take the pool away that is called this or has a host called this, at once or at a step."""
+        """Preempt the pool with this name, or the pool of the host with this name, now or at a step."""
         self._cause(Fault("preempt", target, grace, back, step))
 
     def drain(self, target: str) -> None:

@@ -1,4 +1,4 @@
-"""What the agent asks of the API server: a part of tpukit.kube.Cluster."""
+"""The part of tpukit.kube.Cluster that the agent uses."""
 
 from __future__ import annotations
 

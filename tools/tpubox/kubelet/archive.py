@@ -1,11 +1,11 @@
-"""Logs that a kubelet has no more, as long as there is room for them: on GKE, Cloud Logging has them by then.
+"""Logs that a kubelet no longer keeps, up to a size limit: on GKE, Cloud Logging has them by then.
 
     archive/NAMESPACE_NAME_UID/pod.json           the pod as it was first seen
                                node.json          labels of its node
-                               CONTAINER/RUN/log  what one run of a container printed, and log.1 and so on
+                               CONTAINER/RUN/log  output of one run of a container, and log.1 and so on
 
-A file moves there in one step, when its pod is removed or newer ones take its place, and keeps its name: so whoever
-lists `pods` before `archive` misses none.
+When its pod is removed or newer files replace it, a file moves there atomically and keeps its name. A reader that lists
+`pods` before `archive` therefore misses none.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Printed:
-    """A file of what one run of a container printed, in the format of a container runtime, at one of two paths."""
+    """An output file of one run of a container, in the format of a container runtime, at one of two paths."""
 
     namespace: str
     pod: str
     uid: str
     container: str
     run: int
-    file: int  # how many came before it
+    file: int  # number of earlier files
     labels: Mapping[str, str]  # of the pod
     node: str
     node_labels: Mapping[str, str]
@@ -50,8 +50,10 @@ class Archive:
         root.mkdir(parents=True, exist_ok=True, mode=0o700)
 
     def take(self, pod: Path, *, but: int = 0) -> None:
-        """Move the logs of a pod's folder, all or all `but` the newest files of each run. What was moved before a kill
-        stays moved; a full disk loses them."""
+        """Move the logs of a pod's folder, all or all `but` the newest files of each run.
+
+        After a kill, files that were already moved stay moved. A full disk loses them.
+        """
         with self._lock:
             if logs := [log for run in _runs(pod) for log in _but_last(pods.log_files(run), but)]:
                 self._move(pod, logs)
@@ -80,7 +82,7 @@ class Archive:
 
 
 def printed(folder: Path) -> Iterator[Printed]:
-    """All that is there of an agent's folder, of pods that run, have ended or are gone."""
+    """Yield all log files in an agent's folder, of running, ended and removed pods."""
     seen = set()
     for part in (LIVE, ARCHIVED):
         runs = sorted(run for pod in (folder / part).glob("*_*_*") for run in _runs(pod))
@@ -111,7 +113,7 @@ def printed(folder: Path) -> Iterator[Printed]:
 
 
 def _runs(pod: Path) -> Iterator[Path]:
-    """Folders of runs: a volume may hold files of the same names."""
+    """Yield the folders of runs; volumes are skipped because they may hold files of the same names."""
     return (run for run in pod.glob("*/[0-9]*") if run.parent.name != "volumes")
 
 
@@ -126,6 +128,6 @@ def _size(folder: Path) -> int:
 def _read(file: Path) -> dict[str, Any] | None:
     try:
         document: dict[str, Any] = json.loads(file.read_bytes())
-    except (OSError, ValueError):  # it is being moved, or a full disk cut it off
+    except (OSError, ValueError):  # it is being moved, or was truncated by a full disk
         return None
     return document

@@ -1,8 +1,8 @@
-"""How much a folder of a mounted bucket may hold that is renamed: GCS FUSE's rename-dir-limit.
+"""Maximum size of a folder in a mounted bucket that can be renamed: GCS FUSE's rename-dir-limit.
 
-0 by default, and 200,000 on machines that it knows as fast, among which those of v4 and older are not, or where the
-mount asks for it: https://github.com/GoogleCloudPlatform/gcsfuse/blob/master/cfg/params.yaml. That buckets with a
-hierarchical namespace have no such limit is left out: the agent sees folders, not what kind of bucket they are.
+The default is 0. It is 200,000 if the mount asks for it, and on machine types that GCS FUSE lists as fast, which v4 and
+older are not: https://github.com/GoogleCloudPlatform/gcsfuse/blob/master/cfg/params.yaml. Buckets with a hierarchical
+namespace have no such limit; this is not imitated because the agent sees folders, not the type of the bucket.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _FOR_CHECKPOINTS = re.compile(r"profile[=:]aiml-checkpointing")
 
 
 def rename_limits(pod: Object, container: Object, labels: Mapping[str, str]) -> dict[str, int]:
-    """Of the buckets that a container mounts, by the path that it has them at; `labels` are those of its node."""
+    """Return the limit of each bucket that a container mounts, by mount path; `labels` are those of the node."""
     volumes = {one["name"]: one for one in pod["spec"].get("volumes", [])}
     mounted = {one["mountPath"]: volumes[one["name"]] for one in container.get("volumeMounts", [])}
     return {

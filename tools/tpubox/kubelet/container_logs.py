@@ -1,4 +1,7 @@
-"""What containers printed, as kubectl asks for it. Found by the pod's name on disk, so it outlives the agent."""
+"""Output of containers, as kubectl requests it.
+
+Logs are found on disk by the pod's name, so they outlive the agent.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +19,12 @@ from tpukit.places.local import processes as pods
 from tpukit.places.local.processes import Phase
 
 MAX_FILE_BYTES, MAX_FILES = 10 << 20, 5
-"""Of one run: containerLogMaxSize and containerLogMaxFiles of a kubelet, which serves the newest file alone:
-https://kubernetes.io/docs/concepts/cluster-administration/logging/#log-rotation. Here a file ends as soon as it is so
-long; a kubelet looks every ten seconds, and so lets files get longer. It also compresses those that have ended."""
+"""Limits of one run: containerLogMaxSize and containerLogMaxFiles of a kubelet.
+
+A kubelet serves only the newest file: https://kubernetes.io/docs/concepts/cluster-administration/logging/#log-rotation.
+Here a file is rotated as soon as it reaches the limit; a kubelet checks every ten seconds, so its files get longer. It
+also compresses rotated files.
+"""
 _POLL_SECONDS = 0.2
 
 
@@ -48,7 +54,7 @@ class Wanted:
 
 
 def find_run(root: Path, namespace: str, pod: str, container: str, *, previous: bool = False) -> Path:
-    """The folder of a container's last run, or of the one before it."""
+    """Return the folder of a container's last run, or of the run before it."""
     folders = sorted(root.glob(f"{namespace}_{pod}_*"), key=lambda path: path.stat().st_mtime)
     if not folders:
         raise NotFound(f'pod "{pod}" not found')
@@ -64,7 +70,10 @@ def find_run(root: Path, namespace: str, pod: str, container: str, *, previous: 
 
 
 def read(run: Path, wanted: Wanted) -> Iterator[bytes]:
-    """Pieces of output. With `follow` it goes on until the run has ended; an empty piece says that nothing came."""
+    """Yield pieces of output.
+
+    With `follow`, continue until the run has ended; an empty piece means that there was no new output.
+    """
     sent = 0
     for piece in _pieces(run, wanted):
         if wanted.limit is not None and sent + len(piece) >= wanted.limit:
@@ -77,21 +86,21 @@ def read(run: Path, wanted: Wanted) -> Iterator[bytes]:
 def _pieces(run: Path, wanted: Wanted) -> Iterator[bytes]:
     rest = b""
     number, first = -1, True
-    with ExitStack() as held, suppress(FileNotFoundError):  # gone with its pod
+    with ExitStack() as held, suppress(FileNotFoundError):  # removed with its pod
         log: BinaryIO | None = None
         while True:
             ended = pods.status(run).phase is not Phase.RUNNING
             newer = [file for file in pods.log_files(run) if pods.log_number(file) > number]
             if log is None and newer:
                 log, number, newer = held.enter_context(newer[-1].open("rb")), pods.log_number(newer[-1]), []
-            new = log.read() if log else b""  # complete where there is a newer one
+            new = log.read() if log else b""  # complete if there is a newer file
             *lines, rest = (rest + new).split(b"\n")
             shown = _shown(lines, wanted)
             yield b"".join(deque(shown, maxlen=wanted.tail) if first else shown)
             first = False
             if not wanted.follow or (ended and not newer):
                 return
-            if newer:  # who follows goes on across files
+            if newer:  # following continues across files
                 held.close()
                 log, number = held.enter_context(newer[0].open("rb")), pods.log_number(newer[0])
             else:

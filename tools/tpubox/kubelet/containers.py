@@ -1,12 +1,12 @@
-"""The containers of a pod on this machine: a folder each, with one folder in it for every time that it ran.
+"""The containers of a pod on this machine: a folder for each, with a folder for each run in it.
 
     pods/NAMESPACE_NAME_UID/pod.json          the pod as it was first seen
                             node.json         labels of its node
-                            ending            why it is to end before its time, where it is
-                            volumes/NAME/     what its volumes hold
+                            ending            why it must end early, if so
+                            volumes/NAME/     content of its volumes
                             CONTAINER/RUN/    one run of a container, see tpukit.places.local.processes
 
-Nothing else is remembered, so an agent that was killed finds everything again.
+There is no other state, so a restarted agent finds everything again.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from tpukit.places.local.processes import Phase, PodState
 
 Object = Mapping[str, Any]
 UNWELL = "unwell"
-"""The file of a run that is ended because of a probe."""
+"""File that marks a run as ended because of a probe."""
 
 
 class Role(StrEnum):
-    INIT = "init"  # runs to its end before those after it
-    SIDECAR = "sidecar"  # starts among the former and goes on until the main ones are done
+    INIT = "init"  # runs to completion before the next containers
+    SIDECAR = "sidecar"  # starts in order with the init containers and runs until the main containers are done
     MAIN = "main"
 
 
@@ -39,7 +39,7 @@ class Container:
     role: Role
     folder: Path
     runs: tuple[PodState, ...]  # oldest first
-    unwell: bool = False  # its last run was ended because of a probe
+    unwell: bool = False  # a probe ended its last run
 
     @property
     def name(self) -> str:
@@ -58,19 +58,19 @@ class Container:
         return self.last.phase in (Phase.ENDED, Phase.LOST)
 
     def run_folder(self, number: int = -1) -> Path:
-        """Of the last run, or of the run with that number."""
+        """Return the folder of the last run, or of the run with that number."""
         return self.folder / str(len(self.runs) - 1 if number < 0 else number)
 
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """Why a pod is to end before its time, and until when it may take."""
+    """The reason why a pod must end early, and its deadline."""
 
     reason: str
     message: str
     deadline: float
-    disruption: str = ""  # reason of the condition DisruptionTarget: nothing that the pod did
-    rejected: bool = False  # the node did not take the pod at all: its containers have no status, and no exit code
+    disruption: str = ""  # reason of the condition DisruptionTarget: not caused by the pod
+    rejected: bool = False  # the node rejected the pod: its containers have no status and no exit code
 
 
 def pod_folder(root: Path, pod: Object) -> Path:
@@ -96,7 +96,7 @@ def _runs(folder: Path) -> tuple[PodState, ...]:
     found: list[PodState] = []
     while (folder / str(len(found)) / "pod.json").exists():
         found.append(pods.status(folder / str(len(found))))
-    if found and found[-1].phase is Phase.ABSENT:  # the agent was killed between writing it down and starting it
+    if found and found[-1].phase is Phase.ABSENT:  # the agent was killed between recording and starting it
         found.pop()
     return tuple(found)
 
@@ -109,7 +109,7 @@ def read_ending(folder: Path) -> Ending | None:
 
 
 def write_ending(folder: Path, ending: Ending) -> None:
-    """The first reason stays."""
+    """Record why the pod must end; the first reason wins."""
     if not (folder / "ending").exists():
         write_json(folder / "ending", asdict(ending))
 

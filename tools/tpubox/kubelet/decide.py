@@ -1,4 +1,4 @@
-"""What to do next with the containers of a pod, as a kubelet decides it. Plain data in and out."""
+"""The next step for the containers of a pod, as a kubelet decides it. Plain data in and out."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from tpukit.places.local.processes import Phase
 
 FIRST_BACKOFF, LONGEST_BACKOFF = 10.0, 300.0
 FORGIVEN_SECONDS = 2 * LONGEST_BACKOFF
-"""A container that ran for longer starts at once again, as if it had never ended before."""
+"""Run time after which a container's earlier failures no longer delay its restart."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
     start: tuple[Container, ...] = ()
-    stop: tuple[tuple[Container, float], ...] = ()  # with the seconds that each may take
-    again: float | None = None  # seconds until there is more to do if nothing happens
-    over: bool = False  # nothing runs and nothing will be started again
-    crashing: frozenset[str] = field(default_factory=frozenset)  # wait a while before they are started again
+    stop: tuple[tuple[Container, float], ...] = ()  # with the grace period of each in seconds
+    again: float | None = None  # seconds until the next step if nothing happens
+    over: bool = False  # nothing runs and nothing will be restarted
+    crashing: frozenset[str] = field(default_factory=frozenset)  # waiting for their restart
 
 
 def next_step(
@@ -31,8 +31,11 @@ def next_step(
     deadline: float | None = None,
     starting: Set[str] = frozenset(),
 ) -> Step:
-    """`deadline`: the pod is to end, and is killed then. `grace`: what sidecars get that nobody needs any more.
-    `starting`: names of containers that run and whose probe says that they have not started."""
+    """Return what to start and stop next.
+
+    `deadline`: time at which the pod is killed, if it must end. `grace`: seconds for sidecars that are no longer
+    needed. `starting`: names of running containers whose startup probe has not succeeded.
+    """
     if deadline is not None:
         return _end(containers, max(0.0, deadline - now))
     start: list[Container] = []
@@ -52,7 +55,7 @@ def next_step(
         elif not container.ended:
             again(container)
             if container.role is not Role.MAIN:
-                break  # those after it start when this one does, or is done
+                break  # later containers start when this one has started or completed
         elif container.role is Role.INIT:
             if container.last.code:
                 if not _restarts(container, restart_policy):
@@ -68,13 +71,13 @@ def next_step(
 
 
 def failed(containers: Sequence[Container]) -> bool:
-    """Of a pod that is over: whether a container that counts did not succeed."""
+    """Return whether a container that counts failed, in a pod that is over."""
     return any(container.role is not Role.SIDECAR and (container.last.code or not container.runs)
                for container in containers)  # fmt: skip
 
 
 def interrupted(containers: Sequence[Container], restart_policy: str) -> bool:
-    """Whether a pod that is over did not end by itself: what was to end it may have come too late."""
+    """Return whether a pod that is over was interrupted; an ending may come too late to take effect."""
     counted = [container for container in containers if container.role is not Role.SIDECAR]
     return any(
         not one.runs or one.last.signalled or one.last.phase is Phase.LOST or _unfinished(one, restart_policy)
@@ -83,7 +86,7 @@ def interrupted(containers: Sequence[Container], restart_policy: str) -> bool:
 
 
 def _unfinished(container: Container, restart_policy: str) -> bool:
-    """Whether it would have been started again: it crashed, and waited for its next run."""
+    """Return whether the container crashed and was waiting for its next run."""
     succeeded = container.role is Role.INIT and container.last.code == 0
     return not succeeded and _restarts(container, restart_policy)
 
@@ -94,18 +97,18 @@ def _done(containers: Sequence[Container], restart_policy: str) -> bool:
 
 
 def _restarts(container: Container, restart_policy: str) -> bool:
-    """By its own rules and policy, where it has them; else by the pod's."""
+    """Return whether the container is restarted, by its own rules and policy or else by the pod's."""
     code = container.last.code
     for rule in container.spec.get("restartPolicyRules", []):
         codes = rule.get("exitCodes", {})
         if codes and (code in codes.get("values", [])) is (codes["operator"] == "In"):
-            return True  # every action is to restart
+            return True  # restart is the only action
     policy = container.spec.get("restartPolicy") or restart_policy
     return bool(policy == "Always" or (policy == "OnFailure" and (code != 0 or container.unwell)))
 
 
 def _end(containers: Sequence[Container], grace: float) -> Step:
-    """The main containers together, then the sidecars one by one, last first."""
+    """Stop the main containers together, then the sidecars one by one, last first."""
     running = [container for container in containers if container.running]
     sidecars = [container for container in running if container.role is Role.SIDECAR]
     told = [container for container in running if container.role is not Role.SIDECAR] or sidecars[-1:]
@@ -115,7 +118,7 @@ def _end(containers: Sequence[Container], grace: float) -> Step:
 
 
 def _failures(container: Container) -> int:
-    """Runs that its back-off knows of: it is forgotten when a run was long."""
+    """Return the number of runs that count for the back-off, which a long run resets."""
     for number, run in enumerate(reversed(container.runs), start=1):
         if run.ended - run.began > FORGIVEN_SECONDS:
             return number
@@ -123,5 +126,5 @@ def _failures(container: Container) -> int:
 
 
 def _backoff(runs: int) -> float:
-    """Before a container starts after so many runs: the first restart is at once."""
+    """Return the delay before the next start after so many runs; the first restart is immediate."""
     return 0.0 if runs < 2 else min(LONGEST_BACKOFF, FIRST_BACKOFF * 2.0 ** (runs - 2))

@@ -1,6 +1,6 @@
-"""The door of the agent: HTTPS on loopback, for the API server (logs, exec) and for commands (pools, faults).
+"""The HTTPS server of the agent on loopback, for the API server (logs, exec) and for commands (pools, faults).
 
-Opens to the token, and to certificates of the sandbox's own authority, which the API server shows.
+It accepts the token, and client certificates of the sandbox's own authority, which the API server presents.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 
 class Request(BaseHTTPRequestHandler):
-    """One request. Routes answer with JSON, a stream of bytes, or do it all themselves."""
+    """One request. Routes answer with JSON or a stream of bytes, or handle the connection themselves."""
 
     protocol_version = "HTTP/1.1"
     timeout = 60.0
@@ -61,7 +61,7 @@ class Request(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     def stream(self, pieces: Iterator[bytes]) -> None:
-        """As they come. Whoever listened and went away ends it."""
+        """Send the pieces as they arrive, until the client disconnects."""
         self.send_response(200)
         self.send_header("Content-Type", "text/plain")
         self.send_header("Transfer-Encoding", "chunked")
@@ -114,7 +114,10 @@ class Server(ThreadingHTTPServer):
     def __init__(
         self, address: tuple[str, int], routes: Mapping[tuple[str, str], Route], token: str, keys: Path
     ) -> None:
-        """`routes` by method and first word of the path. `keys` holds tls.crt, tls.key and the authority's ca.crt."""
+        """Take `routes` by method and first word of the path.
+
+        `keys` holds tls.crt, tls.key and the authority's ca.crt.
+        """
         self.routes = routes
         self.token = token
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -122,7 +125,7 @@ class Server(ThreadingHTTPServer):
         context.load_verify_locations(keys / "ca.crt")
         context.verify_mode = ssl.CERT_OPTIONAL
         super().__init__(address, Request)
-        # The handshake is left to the thread of each connection: one that is slow at it holds up nobody else.
+        # Each connection's thread does the handshake, so that a slow client does not block others.
         self.socket = context.wrap_socket(self.socket, server_side=True, do_handshake_on_connect=False)
 
     def handle_error(self, request: object, client_address: object) -> None:

@@ -1,8 +1,8 @@
-"""Pods leave their nodes as a drain makes them: evicted through the API server, with their grace.
+"""Draining of nodes: pods are evicted through the API server, with their grace period.
 
-GKE drains the nodes of a pool that is deleted, waits for graces of up to an hour, and keeps no PodDisruptionBudgets
-(https://cloud.google.com/kubernetes-engine/docs/concepts/node-pools) unless the pool's nodeDrainConfig says so. That it
-keeps them where a pool only shrinks is a guess. The API server marks an evicted pod as disrupted
+GKE drains the nodes of a deleted pool, waits up to an hour for grace periods, and ignores PodDisruptionBudgets
+(https://cloud.google.com/kubernetes-engine/docs/concepts/node-pools) unless the pool's nodeDrainConfig says otherwise.
+It is a guess that it honours them when a pool only shrinks. The API server marks an evicted pod as disrupted
 (EvictionByEvictionAPI).
 """
 
@@ -18,11 +18,14 @@ from tpukit.core.errors import Conflict, NotFound, Transient
 
 PATIENCE_SECONDS = 3600.0
 RETRY_SECONDS = 5.0
-"""As long as kubectl drain waits before it asks again for a pod that may not be evicted yet."""
+"""Delay before the next attempt to evict a protected pod, the same as in kubectl drain."""
 
 
 def evict(api: Api, pod: Object) -> None:
-    """Transient while a PodDisruptionBudget forbids it, Conflict where another pod has its name by now."""
+    """Evict a pod.
+
+    Raise Transient while a PodDisruptionBudget forbids it, and Conflict if another pod has its name by now.
+    """
     name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
     eviction = {
         "apiVersion": "policy/v1",
@@ -35,7 +38,7 @@ def evict(api: Api, pod: Object) -> None:
 
 
 class Drain:
-    """Of any number of nodes. Nothing is lost with it but when a pod may be asked for again."""
+    """A drain of any number of nodes. Its only state is when to retry each pod."""
 
     def __init__(self, api: Api, clock: Clock) -> None:
         self._api = api
@@ -43,7 +46,7 @@ class Drain:
         self._again: dict[str, float] = {}
 
     def go_on(self, pods: Iterable[Object], deadline: float, *, budgets: bool) -> bool:
-        """Ask those of these pods to go that were not asked yet; whether none is left, or it took too long."""
+        """Evict the pods that are due, and return whether none is left or the deadline has passed."""
         now = self._clock.now()
         left = [pod for pod in pods if not _over(pod) and not of_daemon_set(pod)]
         self._again = {uid: due for uid, due in self._again.items() if due > now}
@@ -64,8 +67,11 @@ class Drain:
             self._api.delete("Pod", pod["metadata"]["name"], pod["metadata"]["namespace"])
 
     def end(self, pods: Iterable[Object]) -> None:
-        """Their nodes are gone: what is left of them, as pods of DaemonSets, would wait for its end for a minute, and
-        pods that ended and were not removed yet for ever."""
+        """Delete the pods that are left on removed nodes.
+
+        Pods of DaemonSets would otherwise wait a minute for their end, and ended pods that were not removed would stay
+        for ever.
+        """
         for pod in pods:
             if not _over(pod) or "deletionTimestamp" in pod["metadata"]:
                 self._api.delete("Pod", pod["metadata"]["name"], pod["metadata"]["namespace"], grace=0)
@@ -76,5 +82,5 @@ def _over(pod: Object) -> bool:
 
 
 def of_daemon_set(pod: Object) -> bool:
-    """Evicted, it would be there again at once."""
+    """Return whether the pod belongs to a DaemonSet, which would recreate it at once after an eviction."""
     return any(owner["kind"] == "DaemonSet" for owner in pod["metadata"].get("ownerReferences", []))

@@ -1,7 +1,7 @@
-"""Does with one pod what is due, and tells the API server what became of it.
+"""The driver of one pod, which does what is due and reports the result to the API server.
 
-The pod is looked at whole each time: what the API server says, what its folder says, what follows. So it does not
-matter whether the agent saw it happen, or was killed in between.
+Each pass looks at the whole state: the pod in the API server and its folder. It therefore does not matter whether the
+agent saw an event or was killed in between.
 """
 
 from __future__ import annotations
@@ -53,8 +53,11 @@ class Driver:
         resolved: ResolvedNames,
         look: Callable[[str], None],
     ) -> None:
-        """`watch` is told of every run of a pod that is under way, by the pod's uid; `look`, which pod is to be driven
-        again."""
+        """Take the parts that a pod needs.
+
+        `watch` is called with the pod's uid and each active run of the pod; `look` with the uid of a pod that must be
+        driven again.
+        """
         self._api = api
         self._lookups = Lookups(api)
         self._names = names
@@ -65,20 +68,23 @@ class Driver:
         self._identities = identities
         self._images = images
         self._events = PodEvents(api, clock)
-        self._refused: dict[tuple[str, str], float] = {}  # when an image was first, of a pod by its uid
+        self._refused: dict[tuple[str, str], float] = {}  # time of the first refusal, by uid of the pod and image
         self._admission = admission
         self._resolved = resolved
         self.probes = Probes(self._events, clock, look)
         self._hooks = Hooks(self._events, clock, look)
 
     def drive(self, pod: Object, folder: Path, node: Node, is_lost: Callable[[], bool]) -> float | None:
-        """Seconds until there is more to do, if nothing happens. `is_lost`: whether its host is by now."""
+        """Do what is due and return the seconds until the next step, if nothing happens.
+
+        `is_lost` returns whether the pod's host has been lost meanwhile.
+        """
         left = self._note_reasons(pod, folder, node)
         ending = read_ending(folder)
         deadlines = [ending.deadline] if ending else []
         if asked := pod["metadata"].get("deletionTimestamp"):
             grace = float(pod["metadata"].get("deletionGracePeriodSeconds") or 0)
-            deadlines.append(min(parse(asked) + 1.0, self._clock.now() + grace))  # the time was cut to whole seconds
+            deadlines.append(min(parse(asked) + 1.0, self._clock.now() + grace))  # timestamps are in whole seconds
         waiting: dict[str, Waiting] = {}
         while True:
             found = containers(pod, folder)
@@ -102,16 +108,16 @@ class Driver:
         self._end_unwell(pod, found, health)
         unserved = None
         if any(container.running for container in found):
-            # An agent before this one may have started it.
+            # An earlier agent may have started it.
             self._resolved.file(pod, folder, self._addresses(pod)[0])
             try:
                 self._metadata(pod, folder, node)
-            except OSError:  # somebody else has its port
+            except OSError:  # another process uses its port
                 unserved = RETRY_SECONDS
         for container in found:
             if container.running:
                 self._watch(pod["metadata"]["uid"], container.run_folder())
-        if is_lost():  # what became of its processes is not the pod's doing, and a lost host says nothing
+        if is_lost():  # the end of its processes is not the pod's doing; a lost host does not report
             return None
         self._report(pod, found, waiting, step, ending, health)
         if step.over:
@@ -126,7 +132,7 @@ class Driver:
             return Waiting("ContainerCreating", "a process of the sandbox stands for this pod")
         try:
             site = self._site(pod, folder, node)
-        except OSError as problem:  # somebody else has the port of its metadata, or this machine is busy
+        except OSError as problem:  # another process uses its metadata port, or this machine is busy
             _log.warning("pod %s: %s", pod["metadata"]["name"], problem)
             return Waiting("ContainerCreating")
         try:
@@ -161,7 +167,7 @@ class Driver:
         return Waiting("CrashLoopBackOff", "waiting to be started again")
 
     def _stop(self, pod: Object, found: list[Container], step: Step) -> None:
-        """The hooks of all that run go side by side, before anybody is told."""
+        """Stop containers; all their preStop hooks run in parallel before any container is signalled."""
         if not step.stop:
             return
         graces = {container.name: grace for container, grace in step.stop}
@@ -173,7 +179,7 @@ class Driver:
                 pods.stop(run, left)
 
     def _health(self, pod: Object, found: list[Container]) -> dict[str, Health]:
-        """Of those that run. Nobody is probed before the hook of its start is done."""
+        """Return the health of running containers. Probes start after the postStart hook is done."""
         running = [one for one in found if one.running]
         address = self._addresses(pod)[0] if running else ""
         health = {one.name: self._hooks.after_start(pod, one, address) for one in running}
@@ -226,12 +232,12 @@ class Driver:
                 way="strategic-merge",
             )
         except (NotFound, Conflict):
-            return  # it is another pod by now, or none: the watch tells
+            return  # the pod was removed or replaced; the watch reports it
         except Invalid as refusal:
             _log.error("pod %s: its status was refused: %s", metadata["name"], refusal)
 
     def let_go(self, pod: Object) -> None:
-        """A pod that is to go and has ended is let go of."""
+        """Delete a pod from the API server that is marked for deletion and has ended."""
         metadata = pod["metadata"]
         if "deletionTimestamp" in metadata and metadata.get("deletionGracePeriodSeconds") != 0:
             path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}"
@@ -240,7 +246,7 @@ class Driver:
                 self._api.call("DELETE", path, body=options)
 
     def _note_reasons(self, pod: Object, folder: Path, node: Node) -> float | None:
-        """Write down why the pod is to end, if it is. Seconds until it has been there for as long as it may be."""
+        """Record why the pod must end, if it must, and return the seconds left of its active deadline."""
         ran = any(container.runs for container in containers(pod, folder))
         if _began(pod) and not ran:
             message = "The node agent lost what it knew of this pod"
@@ -258,7 +264,7 @@ class Driver:
         return max(0.0, left)
 
     def _addresses(self, pod: Object) -> tuple[str, tuple[str, ...]]:
-        """The pod's own address, and the names of the hosts of its slice, all of which have one from now on."""
+        """Return the pod's own address and the host names of its slice, after assigning an address to each of them."""
         metadata, spec = pod["metadata"], pod["spec"]
         own = pod_name(spec.get("hostname") or metadata["name"], spec.get("subdomain", ""))
         slice_names = tpu_environment.host_names(pod, self._lookups.job(pod)) if spec.get("subdomain") else []
@@ -282,11 +288,11 @@ class Driver:
         return Site(context, folder, node.labels, address, names, slice_names, hosts_file, metadata)
 
     def _metadata(self, pod: Object, folder: Path, node: Node) -> str:
-        """Pods on nodes that no cluster of GKE made have no identity: they are the owner of all."""
+        """Serve the pod's metadata; pods on nodes outside GKE have no identity and act as the owner."""
         return self._identities.serve(pod, folder, self._addresses(pod)[0]) if node.cluster else ""
 
     def forget(self, uid: str) -> None:
-        """A pod is gone."""
+        """Forget a removed pod."""
         self._refused = {pulled: since for pulled, since in self._refused.items() if pulled[0] != uid}
         self._identities.forget(uid)
         self._buckets.forget(uid)
@@ -297,7 +303,7 @@ class Driver:
 
 
 def _began(pod: Object) -> bool:
-    """Whether somebody has said that a container of it was started."""
+    """Return whether the pod's status says that one of its containers was started."""
     status = pod.get("status", {})
     everyone = [*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])]
     return any("waiting" not in one.get("state", {"waiting": {}}) for one in everyone)

@@ -1,4 +1,4 @@
-"""What an agent asks of Google's emulator: at the emulator's own door, which no pod can open."""
+"""The agent's requests to the Google emulator, on an endpoint that pods cannot use."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True)
 class EmulatorDoor:
-    url: str  # "" where there is no emulator
+    url: str  # "" if there is no emulator
     token: str
 
     def ask(self, path: str, body: Mapping[str, str]) -> dict[str, Any]:

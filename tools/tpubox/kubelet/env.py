@@ -1,8 +1,8 @@
-"""The environment of a container, as a kubelet puts it together.
+"""The environment of a container, as a kubelet builds it.
 
-Built from what Services it may use, then envFrom, then env in its order, each value with $(NAME) replaced by what is
-known by then. What an image or the container runtime gives a process, such as HOME and PATH, a kubelet does not know:
-$(HOME) stays as it is written.
+The sources are the variables of Services, then envFrom, then env in order; in each value $(NAME) is replaced if NAME is
+already known. A kubelet does not know variables from the image or the container runtime, such as HOME and PATH: $(HOME)
+stays as it is written.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _NAME = re.compile(r"[^\0=]+")
 
 
 class BadConfig(TpukitError):
-    """Something that the pod refers to is not there: a kubelet tries again until it is."""
+    """The pod refers to something that does not exist. A kubelet retries until it does."""
 
 
 class Sources(Protocol):
-    """Where values come from: by namespace and name, None where there is no such thing. Values are text or bytes."""
+    """Sources of values by namespace and name: None if the object does not exist. Values are text or bytes."""
 
     def config_map(self, namespace: str, name: str) -> Object | None: ...
 
@@ -40,7 +40,7 @@ class Sources(Protocol):
 
 
 def expand(text: str, known: Mapping[str, str]) -> str:
-    """$(NAME) becomes its value where it is known and stays where it is not; $$ becomes $."""
+    """Replace $(NAME) with its value if it is known, and $$ with $."""
 
     def value(match: re.Match[str]) -> str:
         if match[1] == "$":
@@ -51,7 +51,7 @@ def expand(text: str, known: Mapping[str, str]) -> str:
 
 
 def field(path: str, pod: Object, addresses: Mapping[str, str]) -> str:
-    """A field of the downward API. `addresses` holds what the object does not: podIP and hostIP."""
+    """Return a field of the downward API. `addresses` holds podIP and hostIP, which the object does not have."""
     keyed = _KEYED.fullmatch(path)
     if keyed:
         return str(pod["metadata"].get(keyed[1], {}).get(keyed[2], ""))
@@ -65,7 +65,7 @@ def field(path: str, pod: Object, addresses: Mapping[str, str]) -> str:
 
 
 def resource(reference: Object, container: Object, pod: Object, capacity: Mapping[str, str]) -> str:
-    """A limit or request of a container in units of the divisor, rounded up; what is not limited is the node's."""
+    """Return a limit or request of a container in units of the divisor, rounded up, or else the node's capacity."""
     if name := reference.get("containerName"):
         everyone = [*pod["spec"].get("initContainers", []), *pod["spec"]["containers"]]
         container = next((other for other in everyone if other["name"] == name), container)
@@ -79,7 +79,7 @@ def resource(reference: Object, container: Object, pod: Object, capacity: Mappin
 
 
 def quantity(text: str) -> Decimal:
-    """A Kubernetes quantity: 500m, 2Gi, 1e3."""
+    """Parse a Kubernetes quantity: 500m, 2Gi, 1e3."""
     match = re.fullmatch(r"([+-]?[0-9.]+)(?:([KMGTPE])i|([numkMGTPE]?)|[eE]([+-]?[0-9]+))", text)
     try:
         if not match:
@@ -100,7 +100,7 @@ def environment(
     capacity: Mapping[str, str],
     sources: Sources,
 ) -> dict[str, str]:
-    """What a kubelet gives, and puts in place of $(NAME). `first`: what it knows before it reads the container."""
+    """Return a kubelet's variables, which also replace $(NAME). `first` holds those known before the container's."""
     namespace = pod["metadata"]["namespace"]
     known = dict(first)
     for source in container.get("envFrom", []):

@@ -1,7 +1,7 @@
-"""kubectl exec: a command inside a running container, over a WebSocket that the API server passes through.
+"""Implementation of kubectl exec: a command inside a running container, over a WebSocket through the API server.
 
-Messages hold a channel and its data: 0 in, 1 out, 2 err, 3 how it ended, 4 the size of the terminal, 255 the end of a
-channel (https://kubernetes.io/docs/reference/using-api/websockets, v5.channel.k8s.io).
+Messages hold a channel and its data: 0 stdin, 1 stdout, 2 stderr, 3 exit status, 4 terminal size, 255 end of a channel
+(https://kubernetes.io/docs/reference/using-api/websockets, v5.channel.k8s.io).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def serve(request: Request, root: Path) -> None:
 
 
 def start(run: Path, pid: int, command: list[str], *, stdin: int, stdout: int, stderr: int) -> subprocess.Popen[bytes]:
-    """With the view of the file system, the user, the limits and the environment of the container's first process."""
+    """Start a command with the file system, user, limits and environment of the container's first process."""
     environ = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     env = dict(word.split(b"=", 1) for word in environ if b"=" in word)
     argv = pods.joining(run, pid, command)
@@ -68,11 +68,11 @@ def _ended(code: int, message: str) -> bytes:
 
 
 class _Command:
-    """One that runs, and this side of what it reads and prints."""
+    """A running command, and this side of its input and output."""
 
     def __init__(self, run: Path, pid: int, words: list[str], *, typed: bool, terminal: bool) -> None:
         self._typed = bytearray()
-        """What it has not read yet."""
+        """Input that the command has not read yet."""
         self._typed_all = not typed
         if terminal:
             screen, stdin = os.openpty()
@@ -88,12 +88,15 @@ class _Command:
             self._close()
             raise
         finally:
-            for end in {stdin, stdout, stderr}:  # a copy here would keep the streams from ending
+            for end in {stdin, stdout, stderr}:  # a copy here would keep the streams open
                 os.close(end)
 
     def relay(self, socket: WebSocket) -> int:
-        """Both ways, until it ended and with it all who print for it (containerd waits for them too), or until nobody
-        listens any more, which ends it. Its exit code."""
+        """Relay input and output and return the exit code.
+
+        Relaying ends when the command and all its children that hold its output have ended (as in containerd), or when
+        the client disconnects, which kills the command.
+        """
         ended = -1
         try:
             ended = os.pidfd_open(self._process.pid)
@@ -119,7 +122,7 @@ class _Command:
         return code if code >= 0 else 128 - code
 
     def _ready(self, socket: WebSocket, waiting: set[int]) -> list[tuple[int, int]]:
-        """Descriptors with something to do. Who types faster than the command reads is not heard, only missed."""
+        """Return the descriptors that are ready; if the client sends faster than the command reads, skip the client."""
         poll = select.poll()
         for file in waiting:
             poll.register(file, select.POLLIN)
@@ -146,17 +149,17 @@ class _Command:
             del self._typed[: os.write(self._input, self._typed)]
         except BlockingIOError:
             return
-        except OSError:  # it does not read any more
+        except OSError:  # the command no longer reads
             self._typed.clear()
             self._typed_all = True
 
     def _say(self, socket: WebSocket, file: int) -> bool:
-        """What it printed; whether there may be more."""
+        """Send a piece of output, and return whether there may be more."""
         try:
             piece = os.read(file, _PIECE)
         except BlockingIOError:
             return True
-        except OSError:  # of a terminal that nobody has open any more
+        except OSError:  # no process has the terminal open
             return False
         if piece:
             socket.send(bytes([self._outputs[file]]) + piece)

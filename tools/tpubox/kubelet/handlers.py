@@ -1,4 +1,4 @@
-"""What probes and hooks do with a container: a command in it, a request or a connection to it.
+"""Handlers of probes and hooks: a command in the container, or a request or connection to it.
 
 https://kubernetes.io/docs/tasks/configure-pod-container/configure-liveness-readiness-startup-probes/
 """
@@ -26,8 +26,10 @@ _AGENT = "kube-probe/1.36"
 
 
 def trouble(probe: Object, container: Object, run: Path, pid: int, address: str) -> str:
-    """Why the probe failed; "" where it did not. `pid`: the container's first process; `address`: its pod's. One by
-    gRPC does not fail here."""
+    """Return why the probe failed, or "" if it succeeded.
+
+    `pid` is the container's first process, `address` its pod's. gRPC probes always succeed here.
+    """
     seconds = float(probe.get("timeoutSeconds") or 1)
     if "exec" in probe:
         return command(probe["exec"], run, pid, seconds)
@@ -38,7 +40,7 @@ def trouble(probe: Object, container: Object, run: Path, pid: int, address: str)
 
 
 def command(asked: Object, run: Path, pid: int, seconds: float) -> str:
-    """Why it failed; "" where it did not."""
+    """Run a command and return why it failed, or "" if it succeeded."""
     words = asked.get("command", [])
     try:
         process = execute.start(
@@ -55,18 +57,18 @@ def command(asked: Object, run: Path, pid: int, seconds: float) -> str:
     except subprocess.TimeoutExpired:
         return f"command timed out: {' '.join(words)!r} timed out after {seconds:g}s"
     finally:
-        with suppress(ProcessLookupError):  # with all that it started, which holds its output open
+        with suppress(ProcessLookupError):  # including its children, which hold its output open
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-        # What it printed before its end is there by now, heard or not. Its output itself need not end: a daemon that it
-        # left may hold that open for ever.
+        # Read the output that was printed before the end. Do not wait for end of file: a daemon that the command left
+        # behind may keep the pipe open for ever.
         while len(heard) < _ANSWER_BYTES and _hear(process.stdout, heard, turn):
             pass
     return (heard.decode(errors="replace") or f"exit code {code}") if code else ""
 
 
 def _listen(pipe: IO[bytes], heard: bytearray, turn: threading.Lock) -> None:
-    """A command that nobody listens to stops at a full pipe."""
+    """Read the output, so that the command does not block on a full pipe."""
     printed = select.poll()
     printed.register(pipe, select.POLLIN)
     while printed.poll() and _hear(pipe, heard, turn) != b"":
@@ -76,8 +78,10 @@ def _listen(pipe: IO[bytes], heard: bytearray, turn: threading.Lock) -> None:
 
 
 def _hear(pipe: IO[bytes], heard: bytearray, turn: threading.Lock) -> bytes | None:
-    """What comes next; b"" at the end, None where it is not there yet. A command may print for ever: the first of it is
-    kept."""
+    """Read the next piece: b"" at the end, None if there is no data yet.
+
+    Only the first part is kept, because a command may print for ever.
+    """
     with turn:
         try:
             piece = b"" if pipe.closed else os.read(pipe.fileno(), 1 << 16)
@@ -88,7 +92,7 @@ def _hear(pipe: IO[bytes], heard: bytearray, turn: threading.Lock) -> bytes | No
 
 
 def request(asked: Object, container: Object, address: str, seconds: float) -> tuple[int, str]:
-    """The status of the answer, or why there was none."""
+    """Return the status of the response, or why there was none."""
     port = _port(asked["port"], container)
     if port is None:
         return 0, f"couldn't find port: {asked['port']}"
@@ -98,14 +102,14 @@ def request(asked: Object, container: Object, address: str, seconds: float) -> t
     headers = {"User-Agent": _AGENT, "Accept": "*/*", "Connection": "close"}
     headers |= {one["name"]: one.get("value", "") for one in asked.get("httpHeaders", [])}
     connection: http.client.HTTPConnection
-    if secure:  # whose certificate it is, a kubelet does not ask
+    if secure:  # a kubelet does not verify the certificate
         context = ssl._create_unverified_context()  # noqa: S323
         connection = http.client.HTTPSConnection(host, port, timeout=seconds, context=context)
     else:
         connection = http.client.HTTPConnection(host, port, timeout=seconds)
     late = threading.Event()
-    limit = threading.Timer(seconds, _hang_up, (connection, late))  # for all of it: the socket's own is for each byte
-    limit.daemon = True  # who ends while a hook has no limit to speak of does not wait for it
+    limit = threading.Timer(seconds, _hang_up, (connection, late))  # the socket's timeout is per read
+    limit.daemon = True  # do not delay the exit of the agent while a hook runs
     limit.start()
     status, problem = 0, ""
     try:
@@ -125,8 +129,8 @@ def request(asked: Object, container: Object, address: str, seconds: float) -> t
 
 def _hang_up(connection: http.client.HTTPConnection, late: threading.Event) -> None:
     late.set()
-    with suppress(OSError, TypeError):  # there may be no connection yet, or no more
-        socket.socket.shutdown(connection.sock, socket.SHUT_RDWR)  # that of TLS is not for another thread
+    with suppress(OSError, TypeError):  # the connection may not exist yet, or no longer
+        socket.socket.shutdown(connection.sock, socket.SHUT_RDWR)  # TLS shutdown is not safe from another thread
 
 
 def _connect(asked: Object, container: Object, address: str, seconds: float) -> str:
@@ -148,7 +152,7 @@ def _words(error: Exception) -> str:
 
 
 def _port(port: int | str, container: Object) -> int | None:
-    """A name is one of the container's own ports."""
+    """Resolve a port, which may be the name of one of the container's ports."""
     if str(port).isdecimal():
         return int(port)
     named = {one.get("name"): one["containerPort"] for one in container.get("ports", [])}

@@ -1,8 +1,9 @@
 """Hooks of containers, as a kubelet runs them: after a container was started, and before it is stopped.
 
-https://github.com/kubernetes/kubernetes/blob/v1.36.3/pkg/kubelet/lifecycle/handlers.go has what they do, killContainer
-of the kubelet's runtime when. Unlike there, a container is told to run while its first hook does, though not as
-started, and one whose last hook took all its time is killed with no 2 seconds more.
+See https://github.com/kubernetes/kubernetes/blob/v1.36.3/pkg/kubelet/lifecycle/handlers.go for the handlers, and
+killContainer of the kubelet's runtime for the order. There are two differences: a container is reported as running, but
+not as started, during its postStart hook, and a container whose preStop hook took the whole grace period is killed
+without 2 more seconds.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from tpukit.core.clock import Clock
 from tpukit.places.local import processes as pods
 
 _MARK = "post-start"
-"""The file of a run whose first hook was begun, with the word below where it failed: it is run once."""
+"""File that marks a run whose postStart hook was begun, so that it runs once; it contains `_FAILED` after a failure."""
 _FAILED = "failed"
 _NO_LIMIT_SECONDS = 86_400.0
 _log = logging.getLogger(__name__)
@@ -43,16 +44,16 @@ class _Hook:
 
 
 class Hooks:
-    """Safe from any thread. A stop that an agent before this one began is begun again, hook and all."""
+    """The hooks of all pods. Thread-safe. A stop that an earlier agent began starts over, including its hook."""
 
     def __init__(self, events: PodEvents, clock: Clock, changed: Callable[[str], None]) -> None:
-        """`changed` is told the uid of a pod with a hook that is done."""
+        """Take `changed`, which is called with the uid of a pod when one of its hooks is done."""
         self._events, self._clock, self._changed = events, clock, changed
         self._begun: dict[str, _Hook] = {}  # by UID/CONTAINER/NUMBER/KIND
         self._lock = threading.Lock()
 
     def after_start(self, pod: Object, container: Container, address: str) -> Health:
-        """Of a container that runs: it has not started before its hook is done, and is to be ended if that failed."""
+        """Return the health of a running container: not started until its hook is done, ended if the hook failed."""
         mark = container.run_folder() / _MARK
         if not _asked(container, "PostStart"):
             return WELL
@@ -68,7 +69,7 @@ class Hooks:
         return WELL
 
     def before_stop(self, pod: Object, container: Container, address: str, grace: float) -> float | None:
-        """Seconds that a container has which is to be stopped within `grace`; None while its hook is under way."""
+        """Return the seconds left of `grace` to stop a container, or None while its hook is running."""
         if grace <= 0 or not _asked(container, "PreStop") or pods.stop_requested(container.run_folder()):
             return grace
         with self._lock:
@@ -97,12 +98,12 @@ class Hooks:
             why = str(error)
         hook.failed = bool(why)
         try:
-            if why:  # what it said is not for all to read
+            if why:  # the message may be confidential, so it goes to the log only
                 _log.info("hook %s of %s failed: %s", hook.kind, hook.run, why)
                 self._events.warn(hook.pod, f"Failed{hook.kind}Hook", f"{hook.kind}Hook failed")
                 if hook.kind == "PostStart":
                     (hook.run / _MARK).write_text(_FAILED, encoding="utf-8")
-        except OSError:  # a full disk: only an agent that comes after this one does not know of it
+        except OSError:  # a full disk: only a later agent would miss the mark
             _log.exception("hook %s of %s", hook.kind, hook.run)
         hook.done = True
         self._changed(hook.pod["metadata"]["uid"])
@@ -118,7 +119,7 @@ def _asked(container: Container, kind: str) -> Object:
 
 
 def _trouble(hook: _Hook, seconds: float) -> str:
-    """Why it failed; "" where it did not. A request that is answered has succeeded, whatever the answer is."""
+    """Return why the hook failed, or "" if it succeeded. Any response to a request counts as success."""
     asked = hook.asked
     if "exec" in asked:
         return handlers.command(asked["exec"], hook.run, pods.status(hook.run).pid, seconds)

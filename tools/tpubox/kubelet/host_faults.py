@@ -1,14 +1,14 @@
-"""What happens to hosts, on command: preempted, drained, hung, lost, and back again.
+"""Fault injection for hosts: preempt, drain, hang, lose, restore.
 
-    preempt   a spot pool is taken away: pods are told to leave, fail as disrupted, the nodes go, and later come back;
-              those of a pool of GKE when it says so, which has to find chips for them
-    drain     as maintenance does it: nothing new starts there, and pods are evicted through the API server
-    hang      processes stop where they are; the host still looks well
-    lose      a host loses its power: no process, no word, no sign of life
-    restore   whatever it was, it is over
+    preempt   take a spot pool away: its pods are told to leave and fail as disrupted, its nodes are removed and later
+              return; GKE decides when its own pools return, because it has to find chips for them
+    drain     as in maintenance: the node is cordoned and its pods are evicted through the API server
+    hang      stop the processes; the host still looks healthy
+    lose      cut the host's power: its processes end, and it reports nothing
+    restore   end any of these faults
 
-A slice of several hosts is preempted as a whole, as Google does it. What is told to happen at a step happens when a
-host of the pool reports that step, so that a run can be repeated.
+A slice of several hosts is preempted as a whole, as on Google Cloud. A fault with a step is injected when a host of the
+pool reports that step, so that runs are repeatable.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ from tpukit.places.log_progress import LogProgress
 SHUTDOWN = "Pod was terminated in response to imminent node shutdown."
 LOST = "PodGC: node no longer exists"
 _SLACK_SECONDS = 30.0
-"""How long after their deadline pods may keep a pool from going."""
+"""Seconds after the deadline for which pods may still delay the removal of a pool."""
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
     action: str  # preempt, drain, hang, lose, restore
-    target: str  # a pool, or a host of one
-    grace: float = 25.0  # of preempt: seconds that pods have
-    back: float | None = 30.0  # of preempt and lose: seconds until it is back; None: it does not come back by itself
-    step: int | None = None  # when a host of the target reports this step; None: now
+    target: str  # a pool or a host
+    grace: float = 25.0  # preempt: grace period of pods in seconds
+    back: float | None = 30.0  # preempt and lose: seconds until it returns; None: only after restore
+    step: int | None = None  # inject when a host of the target reports this step; None: now
 
     @staticmethod
     def from_json(doc: Mapping[str, Any]) -> Fault:
@@ -70,7 +70,7 @@ class Faults:
         self._clock = clock
         self._removal = Drain(api, clock)
         self._file = file
-        self._lines = LogProgress(lambda line: line.split(" ", 3)[-1])  # behind the time, the stream and the tag
+        self._lines = LogProgress(lambda line: line.split(" ", 3)[-1])  # after the time, the stream and the tag
         known = json.loads(file.read_text(encoding="utf-8")) if file.exists() else []
         self._planned = [Fault.from_json(doc) for doc in known]
 
@@ -87,7 +87,7 @@ class Faults:
             _ACTIONS[fault.action](self, fault, pool, hosts)
 
     def remove_pool(self, key: str, patience: float, *, budgets: bool = False) -> None:
-        """It is drained, for as long as `patience` says, then it is gone for good. Done when `tick` says so."""
+        """Start to drain a pool for at most `patience` seconds and then remove it; `tick` does the work."""
         with suppress(NotFound):
             with self._nodes.changed(key) as record:
                 asked_before = record.deadline if record.removed else None
@@ -100,7 +100,7 @@ class Faults:
                     self._nodes.cordon(host, unschedulable=True)
 
     def tick(self) -> None:
-        """Go on with what is under way."""
+        """Continue the faults and removals that are in progress."""
         now = self._clock.now()
         for record in self._nodes.pools():
             if record.presence is Presence.LEAVING:
@@ -138,7 +138,7 @@ class Faults:
                 self._nodes.taint(host)
 
     def _ended(self, hosts: list[str], record: Record, deadline: float, now: float) -> bool:
-        """Tell the pods of these hosts to end; whether they have, or took too long. The lost cannot be told."""
+        """Tell the pods of these hosts to end; return whether they did or exceeded the deadline. Skip lost hosts."""
         alive = []
         for pod in self._kubelet.on(host for host in hosts if host not in record.lost):
             if pod.get("status", {}).get("phase") in ("Succeeded", "Failed"):
@@ -150,7 +150,7 @@ class Faults:
         return not alive or now >= deadline + _SLACK_SECONDS
 
     def _go_on_removing(self, record: Record) -> None:
-        """The lost cannot be told: somebody else notices that their node is gone."""
+        """Drain and remove the pool, except lost hosts: other controllers notice that their node is gone."""
         told = [host for host in record.pool.nodes if host not in record.lost]
         if self._removal.go_on(self._kubelet.on(told), record.deadline, budgets=record.budgets):
             self._nodes.unregister(record)
@@ -191,8 +191,8 @@ class Faults:
         with self._nodes.changed(pool) as record:
             was_hung = [host for host in hosts if host in record.hung]
             was_lost = [host for host in hosts if host in record.lost]
-        # Another machine takes its place: nobody else will say so soon. Before the host is back, so that nobody reads
-        # the end of its processes for that of a program.
+        # A new machine takes its place, and no other component would report the old pods soon. Do this before the host
+        # is back, so that the end of the processes is not taken for the program's own.
         for pod in self._kubelet.on(was_lost):
             self._kubelet.end(pod, Ending("NodeLost", LOST, self._clock.now(), "DeletionByPodGC"))
         with self._nodes.changed(pool) as record:
@@ -220,7 +220,7 @@ class Faults:
         return [container.run_folder() for container in found if container.running]
 
     def _step(self, target: str) -> int:
-        """The furthest step that a running host of the target has reported."""
+        """Return the highest step that a running host of the target has reported."""
         try:
             _, hosts = self._nodes.hosts(target)
         except NotFound:
@@ -229,7 +229,7 @@ class Faults:
         return max((step for run in runs if (step := self._step_of(run)) is not None), default=-1)
 
     def _step_of(self, run: Path) -> int | None:
-        """As the program reports it, or as its lines say it."""
+        """Return the step from the program's progress report, or else from its output."""
         now = self._clock.now()
         reported = progress.read(run / PROGRESS, now).step
         if reported is not None:

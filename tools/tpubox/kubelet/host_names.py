@@ -1,8 +1,8 @@
-"""Names of hosts and the loopback address behind each.
+"""Names of hosts and the loopback address of each.
 
-Every name gets an address of 127.0.0.0/8 once, before the pod that bears it exists, and keeps it: no two hosts that
-listen on one port meet. The record is a file for each namespace, which only ever grows. Which of the names can be
-resolved is another question, see `resolved_names`.
+Every name gets an address in 127.0.0.0/8 before the pod with that name exists, and keeps it, so that hosts can listen
+on the same port. The record is an append-only file for each namespace. See `resolved_names` for which of the names can
+be resolved.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Names:
         self._last = max((_number(address) for address in taken), default=256)
 
     def addresses(self, namespace: str, names: Iterable[str]) -> dict[str, str]:
-        """The address of each name (`host.subdomain`, or `host` alone), made where it is new."""
+        """Return the address of each name (`host.subdomain` or `host`), assigning new ones."""
         with self._lock:
             known = self._known.setdefault(f"ns-{namespace}", {})
             new = [name for name in dict.fromkeys(names) if name not in known]
@@ -45,7 +45,7 @@ class Names:
             return dict(self._known.get(f"ns-{namespace}", {}))
 
     def close(self) -> None:
-        """Give up the network."""
+        """Release the network."""
         self._claim.close()
 
     def _write(self, namespace: str, new: Mapping[str, str]) -> None:
@@ -63,17 +63,17 @@ def pod_name(hostname: str, subdomain: str) -> str:
 
 
 def reported(address: str) -> str:
-    """What Kubernetes is told: its endpoints refuse loopback addresses."""
+    """Return the address to report to Kubernetes, whose endpoints refuse loopback addresses."""
     return "10" + address.removeprefix("127")
 
 
 def own_address(reported_address: str) -> str:
-    """Behind what Kubernetes was told; "" where it is no address of a pod."""
+    """Return the address behind a reported one, or "" if it is not a pod's address."""
     return "127" + reported_address.removeprefix("10") if reported_address.startswith("10.") else ""
 
 
 def rewrite(text: str, replacements: Mapping[str, str]) -> str:
-    """Names and paths in a text replaced, the longest first, where they stand whole: for systems without mounts."""
+    """Replace whole names and paths in a text, longest first, for systems without mounts."""
     if not replacements:
         return text
     longest_first = sorted(replacements, key=len, reverse=True)
@@ -102,7 +102,7 @@ def _number(address: str) -> int:
 
 
 def _claim_network(note: Path) -> tuple[int, socket.socket]:
-    """127.N for this agent alone, the one it had before if it is free. A name in the kernel holds it while it lives."""
+    """Claim 127.N for this agent, preferably its previous one, with a socket name that the kernel releases at exit."""
     before = [int(note.read_text(encoding="ascii"))] if note.exists() else []
     others = list(range(1, 255))
     random.shuffle(others)

@@ -1,5 +1,7 @@
-"""Images, of which there are none here: which ones cannot be pulled, which ones another process stands for, and which
-ones have tpukit."""
+"""Rules for image names: which cannot be pulled, which another process stands for, and which contain tpukit.
+
+The sandbox has no images.
+"""
 
 from __future__ import annotations
 
@@ -8,19 +10,19 @@ import re
 from tpubox.box import releases
 
 MISSING = "does-not-exist"
-"""A name with this in it stands for an image that cannot be pulled."""
+"""Part of a name that marks an image as impossible to pull."""
 _GONE = "gcr.io/kubebuilder/"  # since March 2025: https://github.com/kubernetes-sigs/kubebuilder/discussions/3907
 _RELEASES = re.compile(rf"registry\.k8s\.io/({'|'.join(releases.NAMES)})/\1:")
 
 ELSEWHERE = frozenset(releases.image(name) for name in releases.NAMES)
-"""Controllers that the sandbox runs outside its nodes."""
+"""Images of controllers that the sandbox runs outside its nodes."""
 
 
 _PUBLIC = re.compile(
     r"((docker\.io/)?(library/)?(alpine|bash|busybox|debian|python|ubuntu)|(docker\.io/)?google/cloud-sdk"
     r"|registry\.k8s\.io/.+|gcr\.io/google\.com/cloudsdktool/.+|us-docker\.pkg\.dev/cloud-tpu-images/.+)([:@].*)?"
 )
-"""Images of others, as they are used on clusters like these. The rest are taken to be of tpukit's Dockerfile."""
+"""Public images that are common on such clusters. All others are assumed to be built from tpukit's Dockerfile."""
 
 
 _DOMAIN = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?)*(:[0-9]+)?")
@@ -30,9 +32,10 @@ _REST = re.compile(rf"{_WORD}(/{_WORD})*(:\w[\w.-]{{0,127}})?({_DIGEST})?", re.A
 
 
 def malformed(image: str) -> str | None:
-    """What is wrong with the name beyond its format, as containerd's parser says it; None where it is a name.
+    """Return the error of containerd's parser beyond "invalid format", or None if the name is valid.
 
-    https://github.com/distribution/reference/blob/main/regexp.go"""
+    https://github.com/distribution/reference/blob/main/regexp.go
+    """
     domain, slash, rest = image.partition("/")
     if not slash or not (re.search(r"[.:A-Z]", domain) or domain == "localhost"):
         domain, rest = "", image
@@ -51,13 +54,13 @@ def missing(image: str) -> bool:
 
 
 _RESERVED = re.compile(r"([^/:]*\.)?(test|example|invalid|example\.(com|net|org))(:[0-9]+)?/")
-"""Names that no registry can have: https://www.rfc-editor.org/rfc/rfc2606"""
+"""Registry names that cannot exist: https://www.rfc-editor.org/rfc/rfc2606"""
 _REGISTRY = re.compile(r"(?P<place>[a-z0-9-]+)-docker\.pkg\.dev/(?P<path>[^:@]*)")
 _PLACE = re.compile(r"us|europe|asia|[a-z]+-[a-z]+[0-9]{1,2}")
 
 
 def impossible(image: str) -> str:
-    """Why no registry can have the image, in the words of a container runtime; empty where one might."""
+    """Return why no registry can have the image, in the words of a container runtime; empty if one might."""
     host, _, path = image.partition("/")
     found = _REGISTRY.match(image)
     if _RESERVED.match(image) or (found and not _PLACE.fullmatch(found["place"])):

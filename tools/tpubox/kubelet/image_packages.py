@@ -1,11 +1,11 @@
-"""Which Python packages of this machine a pod does not see, because its image does not have them.
+"""Python packages of this machine to hide from a pod because its image does not have them.
 
-There are no images here: pods run this machine's interpreter, with the packages beside it. Among these are some that
-no image of a job has: what tpukit is developed with, and what the sandbox alone needs. They are hidden from all pods.
-tpukit is hidden from pods of public images too, see `image_names`. Whatever else is installed counts as part of the
-image, or as what a program installs itself: there is no registry to ask.
+There are no images here: pods run this machine's interpreter with its packages. Packages for the development of tpukit
+and for the sandbox are hidden from all pods, because no image of a job has them. tpukit itself is hidden from pods of
+public images, see `image_names`. Every other package counts as part of the image or as installed by the program: there
+is no registry to ask.
 
-A folder that holds nothing else is hidden whole: Python would take an empty one for a package.
+A folder whose whole content is hidden is hidden itself, because Python would take an empty folder for a package.
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ _EXTRA = re.compile(r"extra\s*==\s*['\"]([^'\"]+)")
 
 @cache
 def not_in_image(packages: Path, *, toolkit: bool) -> tuple[str, ...]:
-    """Files and folders in the folder that Python finds packages in which an image with tpukit, or without, does not
-    have."""
+    """Return the files and folders in `packages` that an image with or without tpukit does not have."""
     installed = {_name(one.name): one for one in distributions(path=[str(packages)])}
     absent = _absent(installed, toolkit=toolkit)
     found = {packages / path for name in absent for path in _paths(installed[name], packages)}
@@ -40,7 +39,7 @@ def _whole_folders(paths: set[Path], packages: Path) -> set[Path]:
 
 
 def _holds_only(folder: Path, paths: set[Path]) -> bool:
-    """Besides what Python puts there itself."""
+    """Return whether the folder holds only `paths`, apart from Python's cache."""
     return all(entry in paths for entry in folder.iterdir() if entry.name != "__pycache__")
 
 
@@ -54,8 +53,10 @@ def _absent(installed: Mapping[str, Distribution], *, toolkit: bool) -> set[str]
 
 
 def _needed(installed: Mapping[str, Distribution], extras: Iterable[str]) -> set[str]:
-    """Packages that tpukit with these extras needs, and those that they need. Conditions other than extras are taken
-    to hold: what is needed on another system only is not installed here."""
+    """Return the packages that tpukit with these extras needs, including indirect ones.
+
+    Conditions other than extras are assumed to hold: packages for other systems are not installed here.
+    """
     seen: set[tuple[str, str]] = set()
     todo = [(TOOLKIT, ""), *((TOOLKIT, extra) for extra in extras)]
     while todo:
@@ -73,7 +74,7 @@ def _needed(installed: Mapping[str, Distribution], extras: Iterable[str]) -> set
 
 
 def _paths(package: Distribution, packages: Path) -> set[str]:
-    """The package's own files and folders: whole ones where nobody else's files can be in them."""
+    """Return the package's files and folders; a folder only if other packages cannot have files in it."""
     lines = csv.reader((package.read_text("RECORD") or "").splitlines())
     files = {line[0] for line in lines if line and not line[0].startswith(("..", "/")) and line[0][-4:] != ".pyc"}
     around = {folder: _own(Path(folder), packages) for folder in {file.rpartition("/")[0] for file in files}}
@@ -81,7 +82,7 @@ def _paths(package: Distribution, packages: Path) -> set[str]:
 
 
 def _own(folder: Path, packages: Path) -> str:
-    """The folder of the package that this one is in; "" where others may have files in all of them."""
+    """Return the outermost folder that belongs to the package alone, or "" if other packages may share all of them."""
     for around in (*reversed(folder.parents[:-1]), folder):
         if around.suffix == ".dist-info" or (packages / around / "__init__.py").exists():
             return around.as_posix()

@@ -1,4 +1,4 @@
-"""The pods of this agent's nodes: who they are, who is to be looked at next, and that nothing of them stays behind."""
+"""The pods of this agent's nodes: tracks them, drives them in turn, and cleans up after them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Kubelet:
         identities: Identities,
         images: PulledImages,
     ) -> None:
-        """`node` tells of a node by its name, None of one that is not this agent's."""
+        """Take `node`, which returns a node by name, or None if it belongs to another agent."""
         self.root = folder
         self._clock = clock
         self._node = node
@@ -62,7 +62,7 @@ class Kubelet:
         self._archive = Archive(folder.parent / ARCHIVED)
 
     def saw(self, pod: Object, *, gone: bool = False) -> None:
-        """A pod as it is now; those of other agents' nodes are none of its business."""
+        """Record the current state of a pod; ignore pods on other agents' nodes."""
         uid = pod["metadata"]["uid"]
         with self._lock:
             if uid not in self._pods and self._node(pod["spec"]["nodeName"]) is None:
@@ -74,7 +74,7 @@ class Kubelet:
         self.line.add(uid)
 
     def on(self, nodes: Iterable[str]) -> list[Object]:
-        """The pods on these nodes."""
+        """Return the pods on these nodes."""
         wanted = set(nodes)
         with self._lock:
             return [pod for pod in self._pods.values() if pod["spec"].get("nodeName") in wanted]
@@ -93,17 +93,17 @@ class Kubelet:
         self.line.add(pod["metadata"]["uid"])
 
     def orphans(self) -> None:
-        """Line up the pods that are only on disk: they were deleted while nobody looked."""
+        """Queue the pods that exist only on disk: they were deleted while no agent ran."""
         for folder in self.root.iterdir():
             self.line.add(folder.name.rpartition("_")[2])
 
     def collect_logs(self) -> None:
-        """Of what a container printed, no more files stay with its pod than a kubelet keeps."""
+        """Archive log files beyond the number that a kubelet keeps for a container."""
         for folder in self.root.iterdir():
             self._archive.take(folder, but=container_logs.MAX_FILES)
 
     def serve(self) -> None:
-        """For as many threads as pods are to be looked at side by side."""
+        """Drive pods until the queue is closed. Run one thread for each pod to handle in parallel."""
         while (uid := self.line.take()) is not None:
             again: float | None = RETRY_SECONDS
             try:
@@ -118,7 +118,7 @@ class Kubelet:
                 self.line.add(uid, again)
 
     def sync(self, uid: str) -> float | None:
-        """Do what is due with a pod; seconds until there is more, if nothing happens."""
+        """Do what is due with a pod and return the seconds until the next step, if nothing happens."""
         with self._lock:
             pod = self._pods.get(uid)
         if pod is None:
@@ -141,7 +141,7 @@ class Kubelet:
         return node is not None and node.dead
 
     def _remove(self, uid: str) -> float | None:
-        """Nothing of a pod that is no more may stay, but what it printed."""
+        """Remove everything of a deleted pod except its output."""
         self._driver.forget(uid)
         for folder in self.root.glob(f"*_{uid}"):
             for run in folder.glob("*/*/pod.json"):
@@ -154,7 +154,7 @@ class Kubelet:
         return None
 
     def _give_up(self, uid: str, error: Exception) -> None:
-        """A pod that this agent fails on fails, and says why: it must not hang for ever."""
+        """Fail a pod on which the agent itself failed, with the reason, so that it does not hang for ever."""
         with self._lock:
             pod = self._pods.get(uid)
         if pod is not None:

@@ -1,11 +1,10 @@
-"""Starts one run of a container as processes of this machine.
+"""The start of one run of a container, as processes of this machine.
 
-There are no images: the machine is the image, and `python` is the interpreter that runs this. Where the system lets
-processes have mounts of their own, a container sees no Python packages but those that its image has (`image_packages`
-says how far), its volumes at their paths, all hosts by name, and no temporary files but its own (`pod_isolation`);
-elsewhere it sees all of them, and paths and names are replaced in its environment and command, which covers neither
-files nor what programs put together themselves. What a securityContext says is held as far as `security` tells. Hooks
-of a container's life are not imitated.
+There are no images: the machine is the image, and `python` is the interpreter that runs this. If the system supports
+mount namespaces, a container sees only the Python packages of its image (within the limits of `image_packages`), its
+volumes at their paths, all hosts by name, and its own temporary files (`pod_isolation`). Elsewhere it sees all of them,
+and paths and names are replaced in its environment and command; this covers neither files nor paths that programs build
+themselves. A securityContext is enforced as far as `security` describes. `hooks` runs lifecycle hooks.
 """
 
 from __future__ import annotations
@@ -41,15 +40,15 @@ from tpukit.places.local.processes import Mount, Pod
 _PYTHON = re.compile(r"python(3(\.\d+)?)?")
 NOTHING = "nothing"
 PROGRESS = "report/progress"
-"""Below the folder of a run: how far its program is. The program makes files beside it."""
+"""Path of the program's progress report below the folder of a run. The program creates files beside it."""
 TOOLS = str(Path(__file__).resolve().parents[2])
-"""Where this tpukit is, which images with tpukit have installed."""
+"""Location of this tpukit, which images with tpukit have installed."""
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 @dataclass(frozen=True, slots=True)
 class Google:
-    """Variables that lead Google's clients to the emulator: as its owner, and as who a metadata server says."""
+    """Variables that point Google's clients to the emulator, as its owner or with the metadata server's identity."""
 
     owner: Mapping[str, str] = field(default_factory=dict)
     identified: Mapping[str, str] = field(default_factory=dict)
@@ -57,23 +56,23 @@ class Google:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What all containers of this agent share."""
+    """Settings that all containers of this agent share."""
 
-    bin: Path  # commands that come before those of the machine
-    env: Mapping[str, str]  # weaker than what a pod says
+    bin: Path  # commands that take precedence over the machine's
+    env: Mapping[str, str]  # the pod's own variables win
     google: Google  # how programs of pods reach Google's APIs
-    mounts: bool  # containers can have mounts of their own
-    users: bool  # and user ids of their own
-    visible: tuple[Path, ...] = ()  # folders that no volume may hide
-    hidden: tuple[Path, ...] = ()  # files and folders of the sandbox that no pod may read
-    instead: Path = Path()  # a folder with one empty file, which pods see in their place
-    guard: bool = False  # mounted buckets answer as GCS FUSE does
-    server: Mapping[str, str] = field(default_factory=dict)  # variables that lead to the API server
+    mounts: bool  # mount namespaces are available
+    users: bool  # user namespaces are available too
+    visible: tuple[Path, ...] = ()  # folders that volumes must not hide
+    hidden: tuple[Path, ...] = ()  # files and folders of the sandbox that pods must not read
+    instead: Path = Path()  # a folder with one empty file, mounted over the hidden paths
+    guard: bool = False  # mounted buckets refuse what GCS FUSE refuses
+    server: Mapping[str, str] = field(default_factory=dict)  # variables that point to the API server
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Where a pod runs."""
+    """The surroundings of a pod."""
 
     context: volumes.Context
     folder: Path  # the pod's
@@ -82,12 +81,14 @@ class Site:
     names: Mapping[str, str]  # addresses of all hosts of the namespace
     slice_names: tuple[str, ...]  # of the hosts of its slice
     hosts_file: Path
-    metadata: str = ""  # HOST:PORT of the pod's metadata server; "": it is the owner of Google's APIs
+    metadata: str = ""  # HOST:PORT of the pod's metadata server; "": the pod acts as the owner
 
 
 def make_bin(folder: Path) -> Path:
-    """Commands named python that are this interpreter, for which a link would not do: it would not find the packages
-    beside it; and tpu, which tpukit's own images have."""
+    """Create the commands `python` and `python3`, which run this interpreter, and `tpu`, which tpukit's images have.
+
+    A link would not do: the interpreter would not find its packages.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     for name, arguments in (("python", ""), ("python3", ""), ("tpu", "-m tpukit ")):
         script = folder / name
@@ -97,7 +98,7 @@ def make_bin(folder: Path) -> Path:
 
 
 def start(machine: Machine, site: Site, container: Container, made: Made) -> None:
-    """Begin the container's next run, with the volumes of its pod. BadConfig says what it lacks."""
+    """Start the container's next run with the volumes of its pod, or raise BadConfig."""
     spec = container.spec
     confined = security.confinement(site.context.pod, spec, mounts=machine.mounts, users=machine.users)
     folder = container.run_folder(len(container.runs))
@@ -169,7 +170,7 @@ def start(machine: Machine, site: Site, container: Container, made: Made) -> Non
 def _environment(
     machine: Machine, site: Site, container: Container, folder: Path
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """What a kubelet knows of, and all that the process gets."""
+    """Return the variables that a kubelet knows, and the whole environment of the process."""
     spec, pod, context = container.spec, site.context.pod, site.context
     given = tpu_environment.given(pod, spec, site.labels, site.slice_names)
     base = {
@@ -197,7 +198,7 @@ def _identified(machine: Machine, metadata: str) -> dict[str, str]:
 
 
 def _seen_through(over: list[str], needed: tuple[Path, ...], *, read_only: bool) -> list[Mount]:
-    """What makes up the image and the pod stays visible where a volume would hide it, such as one at /tmp."""
+    """Return mounts that keep the image and the pod visible where a volume, such as one at /tmp, would hide them."""
     image = (Path(sys.prefix), Path(sys.base_prefix), Path(TOOLS))
     targets = list(map(Path, over))
     hidden = [
@@ -213,7 +214,7 @@ def _within(mount: Mount, others: list[Mount]) -> bool:
 
 
 def _not_of_the_image() -> list[Mount]:
-    """What a container may write to although its root is read only."""
+    """Return the paths that stay writable although the root is read only."""
     return [Mount(Path(path), path) for path in ("/proc", "/dev/mqueue") if Path(path).is_dir()]
 
 

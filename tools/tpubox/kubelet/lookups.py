@@ -1,5 +1,4 @@
-"""What pods refer to and the API server knows: config maps, secrets, tokens, Services, the Job that a pod is
-part of."""
+"""Objects that pods refer to: config maps, secrets, tokens, Services, and the Job of a pod."""
 
 from __future__ import annotations
 
@@ -37,7 +36,7 @@ class Lookups:
         return self._api.list("Service", namespace)
 
     def job(self, pod: Object) -> Object | None:
-        """The Job that made the pod. Its size is settled, so it is asked for once."""
+        """Return the Job that owns the pod. Its size does not change, so the answer is cached."""
         owners = pod["metadata"].get("ownerReferences", [])
         owner = next((one for one in owners if one["kind"] == "Job" and one.get("controller")), None)
         if owner is None:
@@ -52,7 +51,7 @@ class Lookups:
         return self._jobs[owner["uid"]]
 
     def token(self, pod: Object, wanted: Object) -> str:
-        """A token of the pod's service account, good for as long as the pod is there."""
+        """Return a token of the pod's service account that is bound to the pod."""
         metadata = pod["metadata"]
         asked = {
             "apiVersion": "authentication.k8s.io/v1",

@@ -1,7 +1,7 @@
-"""Buckets that pods mount through GKE's driver for Cloud Storage: folders of this machine, for whom Google lets.
+"""Buckets that pods mount through GKE's Cloud Storage driver: folders of this machine, with Google's permissions.
 
-The driver needs an annotation of the pod, by which its sidecar gets there, and of the pod's own account that it may
-read. Files belong to root unless the mount names somebody else, so others may not write.
+The driver requires an annotation of the pod, which adds its sidecar, and read permission for the pod's own account.
+Files belong to root unless the mount names another owner, so other users may not write.
 https://cloud.google.com/kubernetes-engine/docs/how-to/cloud-storage-fuse-csi-driver-ephemeral
 """
 
@@ -29,21 +29,23 @@ def is_bucket(volume: Object) -> bool:
 @dataclass(frozen=True, slots=True)
 class Bucket:
     folder: Path
-    read_only: bool  # as the pod asks for
-    granted: bool  # Google lets the pod write
+    read_only: bool  # as the pod requests
+    granted: bool  # the pod has write permission
 
 
 class MountedBuckets:
-    """Safe from any thread."""
+    """The buckets of all pods. Thread-safe."""
 
     def __init__(self, folder: Path, api: Api, google: EmulatorDoor) -> None:
-        """`folder` has one for each bucket."""
+        """Take `folder`, which has one folder for each bucket."""
         self._folder, self._api, self._google = folder, api, google
-        self._mounted: dict[tuple[str, str], bool] = {}  # by uid and volume: whether the pod may write there
+        self._mounted: dict[tuple[str, str], bool] = {}  # write permission, by uid and volume
 
     def mount(self, pod: Object, volume: Object, *, identified: bool) -> Bucket:
-        """BadConfig: why it is not, in the words of the driver. `identified`: the pod is somebody to Google; others are
-        the owner of all."""
+        """Mount a bucket, or raise BadConfig in the words of the driver.
+
+        `identified`: the pod has an identity at Google; other pods act as the owner.
+        """
         csi, told = volume["csi"], options(volume)
         name = csi.get("volumeAttributes", {}).get("bucketName", "")
         only = told.get("only-dir", "").strip("/")
@@ -56,7 +58,7 @@ class MountedBuckets:
         if pod["metadata"].get("annotations", {}).get(ANNOTATION, "").lower() != "true":
             raise BadConfig(_NO_SIDECAR)
         folder = self._folder / name / only
-        folder.mkdir(parents=True, exist_ok=True)  # a folder without objects in it shows as an empty one
+        folder.mkdir(parents=True, exist_ok=True)  # a prefix without objects appears as an empty folder
         return Bucket(folder, bool(csi.get("readOnly")) or "ro" in told, granted)
 
     def forget(self, uid: str) -> None:
@@ -64,10 +66,11 @@ class MountedBuckets:
             self._mounted.pop(key, None)
 
     def _granted(self, pod: Object, volume: Object, bucket: str, only: str) -> bool:
-        """Asked until it is mounted: what is granted or taken away later, a mount does not see here."""
+        """Return whether the pod may write. Permissions are read at mount time; later changes have no effect here."""
         key = pod["metadata"]["uid"], volume["name"]
         if key not in self._mounted:
-            # The driver lists the bucket itself, unless it is told not to: then GCS FUSE lists what it shows.
+            # The driver lists the bucket itself, unless its access check is off; then GCS FUSE lists the mounted
+            # folder.
             alone = volume["csi"]["volumeAttributes"].get("skipCSIBucketAccessCheck") == "true"
             folder = f"{only}/" if only else ""
             asked = {"bucket": bucket, "folder": folder, "listed": folder if alone else ""}
@@ -83,7 +86,7 @@ class MountedBuckets:
 
 
 def denied(pod: Object, container: Object, buckets: Mapping[str, Bucket]) -> set[str]:
-    """Paths at which a container sees a bucket that it may not write to, though it is not mounted to be read only."""
+    """Return the paths at which a container may not write to a bucket although it is not mounted read only."""
     volumes = {one["name"]: one for one in pod["spec"].get("volumes", [])}
     return {
         mount["mountPath"]
@@ -96,8 +99,11 @@ def denied(pod: Object, container: Object, buckets: Mapping[str, Bucket]) -> set
 
 
 def _lets_write(pod: Object, container: Object, told: Mapping[str, str]) -> bool:
-    """By owner and mode of the mount's folders. An fsGroup is their group, which may write then:
-    https://github.com/GoogleCloudPlatform/gcs-fuse-csi-driver/blob/main/pkg/csi_driver/utils.go"""
+    """Return whether owner and mode of the mount's folders permit writing.
+
+    An fsGroup becomes their group, with write permission:
+    https://github.com/GoogleCloudPlatform/gcs-fuse-csi-driver/blob/main/pkg/csi_driver/utils.go
+    """
     of_pod, own = (part.get("securityContext") or {} for part in (pod["spec"], container))
     context = {**of_pod, **{name: value for name, value in own.items() if value is not None}}
     user, group = int(context.get("runAsUser") or 0), int(context.get("runAsGroup") or 0)
@@ -113,7 +119,7 @@ def _lets_write(pod: Object, container: Object, told: Mapping[str, str]) -> bool
 
 
 def options(volume: Object) -> dict[str, str]:
-    """Of the mount, by name. They are written NAME, NAME=VALUE, SECTION:NAME:VALUE or o=NAME, with commas between."""
+    """Return the mount options by name. They are comma-separated: NAME, NAME=VALUE, SECTION:NAME:VALUE or o=NAME."""
     found = {}
     for word in volume["csi"].get("volumeAttributes", {}).get("mountOptions", "").split(","):
         parts = re.split("[=:]", word.strip().removeprefix("o="))

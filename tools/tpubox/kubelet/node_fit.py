@@ -1,4 +1,4 @@
-"""What a pod asks of a node, as the scheduler and kubelets read it: labels, taints that it tolerates, amounts. Pure."""
+"""A pod's requirements of a node, as the scheduler and kubelets read them: labels, tolerations, amounts. Pure."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ Amounts = dict[str, Decimal]
 
 
 def selects(spec: Object, labels: Mapping[str, str], name: str = "") -> bool:
-    """Whether the node is one that the pod's nodeSelector and its required node affinity allow. A node without a name
-    is one that could be made."""
+    """Return whether the pod's nodeSelector and required node affinity allow the node.
+
+    A node without a name is one that could be created.
+    """
     required = spec.get("affinity", {}).get("nodeAffinity", {}).get("requiredDuringSchedulingIgnoredDuringExecution")
     selected = all(labels.get(key) == value for key, value in spec.get("nodeSelector", {}).items())
     return selected and (not required or any(_matches(term, labels, name) for term in required["nodeSelectorTerms"]))
@@ -25,7 +27,7 @@ def tolerates(spec: Object, taint: Object) -> bool:
 
 
 def requests(spec: Object) -> Amounts:
-    """What a pod asks for at most at one time: sidecars run beside all that comes after them."""
+    """Return the peak requests of a pod; sidecars run beside all later containers."""
     sidecars: Amounts = {}
     peak: Amounts = {}
     for one in spec.get("initContainers", []):

@@ -1,7 +1,7 @@
-"""The nodes of this agent: which pools there are, in a file, and their Nodes and Leases in the API server.
+"""The nodes of this agent: the pools in a file, and their Nodes and Leases in the API server.
 
-Pools come and go as a whole, or grow and shrink by hosts. What was begun when the agent was killed is gone on with
-when it is started again.
+Pools are added and removed as a whole, or grow and shrink by hosts. Work that was in progress when the agent was killed
+continues after a restart.
 """
 
 from __future__ import annotations
@@ -34,27 +34,27 @@ IMPENDING = {"key": "cloud.google.com/impending-node-termination", "effect": "No
 
 class Presence(StrEnum):
     HERE = "here"
-    LEAVING = "leaving"  # its pods are being ended
+    LEAVING = "leaving"  # its pods are ending
     AWAY = "away"  # it has no nodes
 
 
 @dataclass(slots=True)
 class Record:
-    """A pool and what is happening to it."""
+    """A pool and its state."""
 
     pool: Pool
     presence: Presence = Presence.HERE
-    deadline: float = 0.0  # of LEAVING: when its pods are killed
-    removed: bool = False  # of LEAVING: it is forgotten then
-    budgets: bool = False  # of LEAVING and removed: PodDisruptionBudgets are kept
-    stays_away: float | None = None  # seconds that it is AWAY; None: until it is restored
+    deadline: float = 0.0  # LEAVING: when its pods are killed
+    removed: bool = False  # LEAVING: the pool is deleted afterwards
+    budgets: bool = False  # LEAVING and removed: PodDisruptionBudgets are honoured
+    stays_away: float | None = None  # seconds that it stays AWAY; None: until it is restored
     back_at: float | None = None
-    lost: dict[str, float | None] = field(default_factory=dict)  # dead hosts, and when each is back
+    lost: dict[str, float | None] = field(default_factory=dict)  # lost hosts, and when each returns
     hung: list[str] = field(default_factory=list)
-    going: dict[str, float] = field(default_factory=dict)  # hosts it is to be without, and when their pods are killed
+    going: dict[str, float] = field(default_factory=dict)  # hosts being removed, and when their pods are killed
 
     def returns(self, now: float) -> bool:
-        """By itself: a pool of GKE is brought back by it, when there are chips."""
+        """Return whether the pool is due to return. GKE restores its own pools, when there are chips."""
         return (
             self.presence is Presence.AWAY
             and self.back_at is not None
@@ -83,7 +83,7 @@ class Record:
 
 
 def written(file: Path) -> list[Record]:
-    """What an agent wrote down of its pools."""
+    """Return the pools that an agent recorded."""
     known = json.loads(file.read_text(encoding="utf-8")) if file.exists() else []
     return [Record.from_json(doc) for doc in known]
 
@@ -103,7 +103,7 @@ class Nodes:
 
     @contextmanager
     def changed(self, key: str) -> Iterator[Record]:
-        """A pool to be changed: what is said of it is kept."""
+        """Yield a pool to change, and save the changes."""
         with self._lock:
             if key not in self._records:
                 raise NotFound(f"there is no pool {key}", hint=f"pools are: {', '.join(self._records) or 'none'}")
@@ -111,8 +111,10 @@ class Nodes:
             self._write()
 
     def hosts(self, target: str) -> tuple[str, list[str]]:
-        """The key of the pool that is called this and all its hosts, or that of the pool that has a host called this
-        and that host. A name that pools of several clusters have is not enough."""
+        """Return the key of a pool and its hosts, by name or key of the pool or by name of one host.
+
+        A host's name returns that host alone. A name that pools of several clusters share is an error.
+        """
         with self._lock:
             named = [target] if target in self._records else []
             named = named or [key for key, record in self._records.items() if record.pool.name == target]
@@ -142,9 +144,10 @@ class Nodes:
             )
 
     def add(self, pool: Pool) -> None:
-        """Safe to repeat, and changes nothing about where the pool is: one that was preempted stays away.
+        """Add a pool or change its nodes. Idempotent.
 
-        With other nodes than before the pool has those; nodes too many are drained, as those of a deleted pool are.
+        The pool's presence does not change: a preempted pool stays away. Surplus nodes are drained, like those of a
+        deleted pool.
         """
         with self._lock:
             known = self._records.get(pool.key)
@@ -172,8 +175,10 @@ class Nodes:
             self._write()
 
     def register(self, record: Record, before: Pool | None = None) -> None:
-        """Nodes for all hosts of the pool that live. Those that are there are brought up to date: labels and taints
-        that the pool had `before` and has no longer go, those that somebody else put on the node stay."""
+        """Create or update the Nodes of all live hosts of the pool.
+
+        Labels and taints that only `before` had are removed; those that other clients added stay.
+        """
         for name in _alive(record):
             document = registered_pools.node_document(record.pool, name)
             try:
@@ -203,7 +208,7 @@ class Nodes:
             self._unregister_host(record, name)
 
     def drop(self, record: Record, name: str) -> None:
-        """The pool is without this host from now on."""
+        """Remove a host from the pool."""
         self._unregister_host(record, name)
         with self.changed(record.pool.key):
             nodes = {other: zone for other, zone in record.pool.nodes.items() if other != name}
@@ -218,7 +223,7 @@ class Nodes:
         self._api.delete("Lease", name, LEASES)
 
     def taint(self, name: str) -> None:
-        """Nothing new comes to a node that is about to go."""
+        """Taint a node that is about to be removed, so that no new pod is scheduled to it."""
         taints = self._api.get("Node", name).get("spec", {}).get("taints", [])
         if not any(taint["key"] == IMPENDING["key"] for taint in taints):
             self._api.patch("Node", name, {"spec": {"taints": [*taints, IMPENDING]}})
@@ -227,15 +232,17 @@ class Nodes:
         self._api.patch("Node", name, {"spec": {"unschedulable": unschedulable}})
 
     def beat(self) -> None:
-        """A sign of life of every host that lives."""
+        """Renew the lease of every live host."""
         for record in self.pools():
             if record.presence is not Presence.AWAY:
                 for name in _alive(record):
                     self._renew(name)
 
     def restore_missing(self) -> None:
-        """Register hosts again whose Node somebody deleted, and those that were given up: where no sign of life came
-        for a while Kubernetes calls a node unreachable, and it stays so until its kubelet says that it is ready."""
+        """Register hosts again whose Node was deleted or is not ready.
+
+        Kubernetes marks a node as unreachable after missed heartbeats, until its kubelet reports that it is ready.
+        """
         records = self.pools()
         selector = f"{POOL} in ({','.join(sorted({record.pool.name for record in records}))})"
         there = self._api.list("Node", labels=selector) if records else []
@@ -256,9 +263,9 @@ class Nodes:
             metadata = {"name": name, "namespace": LEASES}
             lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
             try:
-                with suppress(Conflict):  # a beat came in between and made it
+                with suppress(Conflict):  # a concurrent heartbeat created it
                     self._api.create(lease)
-            except NotFound as error:  # the namespace is not there yet
+            except NotFound as error:  # the namespace does not exist yet
                 raise Transient(f"no lease for {name}: {error}") from error
 
     def _write(self) -> None:
@@ -271,7 +278,7 @@ def _is_ready(node: Mapping[str, Any]) -> bool:
 
 
 def _plain(taint: Mapping[str, Any]) -> dict[str, Any]:
-    """As a pool says it; the API server adds times to some."""
+    """Return the taint as a pool writes it; the API server adds times to some."""
     return {key: value for key, value in taint.items() if key != "timeAdded"}
 
 

@@ -1,7 +1,7 @@
-"""What a kubelet says of a pod besides its status: warnings, as events that `kubectl describe pod` shows.
+"""A kubelet's warnings about a pod, as events that `kubectl describe pod` shows.
 
-Of the kubelet's events those are written that say why a pod does not start. Pulled, Created and Started are left out:
-they are three writes for every container, and nobody waits for them.
+Only events that explain why a pod does not start are written. Pulled, Created and Started are left out: they cost three
+writes for every container, and nothing waits for them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tpukit.core.clock import Clock
 from tpukit.core.errors import Conflict, NotFound, TpukitError
 
 COMPONENT = "kubelet"
-_LONGEST = 1000  # letters that the API server takes
+_LONGEST = 1000  # characters that the API server accepts
 _log = logging.getLogger(__name__)
 
 
@@ -29,7 +29,7 @@ class _Said:
 
 
 class PodEvents:
-    """Safe from any thread. An event that cannot be written is no reason not to go on."""
+    """Events of pods. Thread-safe. An event that cannot be written is logged and ignored."""
 
     def __init__(self, api: Api, clock: Clock) -> None:
         self._api, self._clock = api, clock
@@ -37,7 +37,7 @@ class PodEvents:
         self._lock = threading.Lock()
 
     def warn(self, pod: Object, reason: str, message: str) -> None:
-        """Said again it is counted, and written at its 2nd, 4th, 8th time: a kubelet waits longer each time."""
+        """Count a warning, and write it at its 1st, 2nd, 4th, 8th time: a kubelet also waits longer each time."""
         metadata = pod["metadata"]
         mark = zlib.crc32(f"{metadata['uid']} {reason} {message}".encode())
         name = f"{metadata['name'][:200]}.{mark:016x}"
@@ -76,8 +76,8 @@ class PodEvents:
         }
         try:
             self._api.create(event)
-        except Conflict:  # it is there: by this agent, or by one before it
+        except Conflict:  # this agent or an earlier one created it
             try:
                 self._api.patch("Event", name, {"lastTimestamp": now, "count": said.count}, metadata["namespace"])
-            except NotFound:  # it was too old meanwhile
+            except NotFound:  # it has expired meanwhile
                 return

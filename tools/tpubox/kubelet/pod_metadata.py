@@ -1,6 +1,6 @@
-"""GKE's metadata server, as pods see it: one for each pod, at the pod's own address, which knows who the pod is.
+"""GKE's metadata server: one for each pod, at the pod's own address, with the pod's identity.
 
-Google's APIs are asked who that is and for the token, each time that a program asks and the last token is old.
+Identity and token come from Google's APIs, whenever a program requests them and the last token is old.
 https://cloud.google.com/kubernetes-engine/docs/concepts/workload-identity#metadata_server
 """
 
@@ -38,7 +38,7 @@ class Identities:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def serve(self, pod: Object, folder: Path, address: str) -> str:
-        """HOST:PORT of the server of a pod, the one of last time where an agent before this one served it."""
+        """Return HOST:PORT of a pod's server, with the same port as under an earlier agent."""
         note = folder / "metadata-port"
         uid = pod["metadata"]["uid"]
         with self._lock:
@@ -50,7 +50,7 @@ class Identities:
                 server = MetadataServer(identity.tree, None, identity.mint, {})
                 try:
                     asyncio.run_coroutine_threadsafe(server.listen(listener), self._running()).result(_SECONDS)
-                except OSError:  # too late: whoever tries again needs the port
+                except OSError:  # too late: the next attempt needs the port
                     listener.close()
                     raise
                 self._servers[uid] = server
@@ -76,7 +76,7 @@ class Identities:
 
 @dataclass(slots=True)
 class _Identity:
-    """Of one pod."""
+    """The identity of one pod."""
 
     google: EmulatorDoor
     api: Api
@@ -118,7 +118,7 @@ class _Identity:
         return identity_token(query["audience"], now["email"]) if query.get("audience") else None
 
     def _now(self) -> Mapping[str, Any]:
-        """A refusal is asked about again: a grant may have arrived."""
+        """Return the current identity. A refusal is not cached, because permission may be granted later."""
         last = self.last
         if last and last.get("expires", 0.0) > time.time() + _RENEW_SECONDS:
             return last
@@ -127,7 +127,7 @@ class _Identity:
 
 
 def who(api: Api, pod: Object) -> dict[str, str]:
-    """What Google's APIs are asked about a pod with: where it runs, and as which account of Kubernetes."""
+    """Return the facts that identify a pod to Google's APIs: its node, namespace and Kubernetes account."""
     spec, namespace = pod["spec"], pod["metadata"]["namespace"]
     account = spec.get("serviceAccountName") or "default"
     annotations: Mapping[str, str] = {}

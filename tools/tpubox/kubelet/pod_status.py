@@ -1,4 +1,4 @@
-"""The status of a pod from what its containers do: phase, conditions and a status for each container."""
+"""The status of a pod, derived from its containers: phase, conditions and a status for each container."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tpukit.places.local.processes import Phase, PodState
 
 Object = Mapping[str, Any]
 _MESSAGE_BYTES = 4096
-_LOG_BYTES, _LOG_LINES = 2048, 80  # of a message that is taken from the log
+_LOG_BYTES, _LOG_LINES = 2048, 80  # limits of a message from the log
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ def pod_status(
     addresses: Mapping[str, object],
     health: Mapping[str, Health],
 ) -> dict[str, Any]:
-    """`health`: of the containers that run."""
+    """Return the pod's status; `health` has the running containers."""
     before = pod.get("status", {})
     policy = pod["spec"].get("restartPolicy", "Always")
     ending = ending if over and decide.interrupted(containers, policy) else None
@@ -81,7 +81,7 @@ def pod_status(
 
 
 def same(new: Any, old: Any) -> bool:
-    """Whether all that a status says is said by another one, the old one."""
+    """Return whether the old status already contains everything in the new one."""
     if isinstance(new, Mapping):
         return isinstance(old, Mapping) and all(same(value, old.get(key)) or (not value and key not in old)
                                                 for key, value in new.items())  # fmt: skip
@@ -101,7 +101,7 @@ def _phase(containers: Sequence[Container], *, over: bool, ending: Ending | None
 
 
 def _closed_gates(pod: Object) -> str:
-    """Which of the pod's readiness gates keep it from being ready, in a kubelet's words: others open them."""
+    """Return which readiness gates keep the pod from being ready, in a kubelet's words. Other controllers open them."""
     known = {one["type"]: one["status"] for one in pod.get("status", {}).get("conditions", [])}
     said = []
     for kind in (gate["conditionType"] for gate in pod["spec"].get("readinessGates", [])):
@@ -125,7 +125,7 @@ def _ready(container: Container, health: Health | None) -> bool:
 def _conditions(
     before: Sequence[Object], facts: Mapping[str, tuple[bool, Mapping[str, str]]], now: float
 ) -> list[dict[str, Any]]:
-    """Times stay where nothing changed."""
+    """Return the conditions; unchanged ones keep their transition time."""
     known = {condition["type"]: condition for condition in before}
     found = []
     for kind, (true, why) in facts.items():
@@ -145,7 +145,7 @@ def _container(
     health: Health | None,
 ) -> dict[str, Any]:
     runs = container.runs
-    back = waiting is not None and container.ended  # it waits to be started again
+    back = waiting is not None and container.ended  # waiting for its restart
     if container.running:
         state: dict[str, Any] = {"running": {"startedAt": stamp(container.last.began)}}
     elif container.ended and not back:

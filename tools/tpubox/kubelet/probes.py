@@ -1,5 +1,4 @@
-"""Probes of containers, as a kubelet has them: when one is due, how often in a row it must say something to be heard,
-and what follows.
+"""Probes of containers, as a kubelet runs them: when each is due, its thresholds, and the consequences.
 
 https://github.com/kubernetes/kubernetes/blob/v1.36.3/pkg/kubelet/prober/worker.go
 """
@@ -29,19 +28,19 @@ _log = logging.getLogger(__name__)
 
 
 class Kind(StrEnum):
-    STARTUP = "startup"  # until it succeeds the others wait, and the container has not started
+    STARTUP = "startup"  # the other probes wait until it succeeds; the container has not started before
     LIVENESS = "liveness"
     READINESS = "readiness"
 
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """How a container is that runs. One without probes is well."""
+    """The health of a running container. A container without probes is healthy."""
 
     started: bool = True
     ready: bool = True
-    grace: float | None = None  # it is to be ended, and has so many seconds; None: it may run on
-    probed: bool = False  # its probes say so: OnFailure starts it again however it ends
+    grace: float | None = None  # seconds in which it must end; None: it keeps running
+    probed: bool = False  # a probe ended it: OnFailure restarts it whatever its exit code is
 
 
 WELL = Health()
@@ -49,7 +48,7 @@ WELL = Health()
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """What a probe is taken to say (None: nothing yet), and what it said last, how often in a row."""
+    """The effective result of a probe (None: not known yet), its last result, and how often in a row that came."""
 
     value: bool | None
     last: bool | None = None
@@ -63,7 +62,7 @@ class Tally:
 
 @dataclass(slots=True)
 class _Run:
-    pod: Object  # as it was seen last
+    pod: Object  # as last seen
     spec: Object
     folder: Path
     address: str
@@ -82,17 +81,17 @@ class _Run:
 
 
 class Probes:
-    """Safe from any thread. An agent that comes after another one begins with what a pod's status says."""
+    """The probes of all containers. Thread-safe. After a restart, an agent begins with the pod's status."""
 
     def __init__(self, events: PodEvents, clock: Clock, changed: Callable[[str], None]) -> None:
-        """`changed` is told the uid of a pod with a container that is not as it was."""
+        """Take `changed`, which is called with the uid of a pod when the health of one of its containers changes."""
         self._events, self._clock, self._changed = events, clock, changed
         self._runs: dict[str, _Run] = {}  # by UID/CONTAINER/NUMBER
         self._lock = threading.Lock()
-        self.line = Line()  # of UID/CONTAINER/NUMBER/KIND
+        self.line = Line()  # keys are UID/CONTAINER/NUMBER/KIND
 
     def health(self, pod: Object, container: Container, address: str) -> Health:
-        """Of a container that runs, which is probed from now on. `address`: the pod's."""
+        """Return the health of a running container and start to probe it. `address` is the pod's."""
         kinds = [kind for kind in Kind if container.spec.get(f"{kind}Probe")]
         if not kinds:
             return WELL
@@ -100,7 +99,7 @@ class Probes:
         with self._lock:
             run = self._runs.get(key)
             if run is None:
-                self._drop(key.rpartition("/")[0])  # earlier runs of it
+                self._drop(key.rpartition("/")[0])  # its earlier runs
                 run = _Run(pod, container.spec, container.run_folder(), address, _first(pod, container, kinds))
                 self._runs[key] = run
                 for kind in kinds:
@@ -117,7 +116,7 @@ class Probes:
             del self._runs[key]
 
     def serve(self) -> None:
-        """For as many threads as probes are to be made side by side."""
+        """Run probes until the queue is closed. Run one thread for each probe to make in parallel."""
         while (key := self.line.take()) is not None:
             again: float | None = _RETRY_SECONDS
             try:
@@ -129,7 +128,7 @@ class Probes:
                 self.line.add(key, again)
 
     def _probe(self, key: str, name: str) -> float | None:
-        """Seconds until the next one; None where none is to come by itself."""
+        """Make one probe and return the seconds until the next one, or None if it is not repeated."""
         kind = Kind(name)
         with self._lock:
             run = self._runs.get(key)
@@ -144,11 +143,11 @@ class Probes:
         if delay > 0:
             return delay
         if run.health().started is (kind is Kind.STARTUP):
-            return None  # it has done its work, or waits for the one of the start
+            return None  # the startup probe is done, or the others wait for it
         began = time.monotonic()
         why = handlers.trouble(probe, run.spec, run.folder, state.pid, run.address)
         if pods.status(run.folder).phase is not Phase.RUNNING:
-            return None  # who asks somebody who leaves learns nothing
+            return None  # a failure while the container ends means nothing
         if why:
             self._events.warn(run.pod, "Unhealthy", f"{kind.capitalize()} probe failed: {why}")
         if self._heard(key, run, kind, not why) and kind is not Kind.READINESS:
@@ -157,7 +156,7 @@ class Probes:
         return max(0.0, period - (time.monotonic() - began))
 
     def _heard(self, key: str, run: _Run, kind: Kind, good: bool) -> bool:
-        """Count what a probe said; whether it is taken for something else now than before."""
+        """Count a result, and return whether the effective result changed."""
         with self._lock:
             before = run.tallies[kind]
             run.tallies[kind] = before.after(good, run.spec[f"{kind}Probe"])
@@ -171,7 +170,7 @@ class Probes:
 
 
 def _first(pod: Object, container: Container, kinds: list[Kind]) -> dict[Kind, Tally]:
-    """Before anything was probed: not ready, and alive. What another agent found of this very run stays."""
+    """Return the results before the first probe: alive but not ready, or what an earlier agent found of this run."""
     status = pod.get("status", {})
     everyone = [*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])]
     mine = f"/{container.name}/{len(container.runs) - 1}"

@@ -1,4 +1,4 @@
-"""Which images nodes have. One of Artifact Registry is pulled once by each node, and Google says whether it may."""
+"""Images on nodes. Each node pulls an image of Artifact Registry once, if Google permits it."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ NOT_PULLED = "ErrImagePull"
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a node does not have an image: a kubelet's reason, and its words or those of its container runtime."""
+    """The reason why a node does not have an image, in the words of a kubelet or its container runtime."""
 
     reason: str
     message: str
 
 
 class PulledImages:
-    """Safe from any thread."""
+    """The images of all nodes. Thread-safe."""
 
     def __init__(self, google: EmulatorDoor, note: Path | None = None) -> None:
-        """`note`: a file that tells the next agent which images are there."""
+        """Take `note`, a file that keeps the list of pulled images across restarts."""
         self._google = google
         self._note = note
         self._lock = threading.Lock()
@@ -32,7 +32,7 @@ class PulledImages:
         self._there = {(node, image) for node, _, image in (line.partition(" ") for line in known)}
 
     def refusal(self, node: str, image: str, policy: str = "IfNotPresent") -> Refusal | None:
-        """Why the node does not get it; None where it has it."""
+        """Return why the node cannot get the image, or None if it has it."""
         if (why := image_names.malformed(image)) is not None:
             parsed = f'couldn\'t parse image name "{image}": invalid reference format{why}'
             return Refusal("InvalidImageName", f'Failed to apply default image tag "{image}": {parsed}')

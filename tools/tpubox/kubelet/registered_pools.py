@@ -1,4 +1,4 @@
-"""Pools and the nodes they are made of, as GKE registers them."""
+"""Pools and their nodes, as GKE registers them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tpukit.core.errors import Invalid
 from tpukit.jobs.render.node_labels import node_taints
 
 _LARGE = (240, 1000)
-"""vCPUs and GB of a TPU host whose figures nobody publishes: as large as any, so that pods fit."""
+"""vCPUs and GB of a TPU host without published figures: as large as any, so that pods fit."""
 _SHARED = {"e2-micro": (2, 1), "e2-small": (2, 2), "e2-medium": (2, 4), "g1-small": (1, 2), "f1-micro": (1, 1)}
 _GB_PER_CPU = {"standard": 4, "highmem": 8, "highcpu": 1}
 
@@ -25,14 +25,14 @@ class Pool:
     name: str
     machine_type: str
     nodes: Mapping[str, str]  # zone by name of the node
-    topology: str = ""  # of TPU pools
+    topology: str = ""  # TPU pools only
     capacity: str = "on-demand"  # spot, flex-start, reservation
     reservation: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
-    taints: tuple[Mapping[str, str], ...] = ()  # as Kubernetes spells them: key, value, effect
+    taints: tuple[Mapping[str, str], ...] = ()  # as in Kubernetes: key, value, effect
     max_pods: int = 110
     project: str = "sandbox"
-    cluster: str = ""  # of GKE that has it, by its full name; "": none
+    cluster: str = ""  # full name of its GKE cluster; "": none
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?", self.name):
@@ -48,7 +48,7 @@ class Pool:
 
     @property
     def key(self) -> str:
-        """No other pool has it: two clusters may each have a pool of one name."""
+        """A unique key: two clusters may each have a pool of one name."""
         return f"{self.cluster}/nodePools/{self.name}" if self.cluster else self.name
 
     @property
@@ -73,7 +73,7 @@ class Pool:
 def of_slice(
     name: str, shape: Slice, zone: str, *, capacity: str = "on-demand", labels: Mapping[str, str] | None = None
 ) -> Pool:
-    """The pool that is one slice of this shape, as our Terraform makes it: a spot one is tainted."""
+    """Return the pool for one slice of this shape, as our Terraform creates it; a spot pool is tainted."""
     if shape.machine_type is None:
         raise Invalid(f"GKE has no {shape.name}")
     nodes = {f"gke-sandbox-{name}-{index:04d}": zone for index in range(shape.hosts)}
@@ -85,7 +85,7 @@ def of_slice(
 
 
 def labels(pool: Pool, node: str) -> dict[str, str]:
-    """GKE's own win over those that the pool asks for."""
+    """Return a node's labels; GKE's own take precedence over the pool's."""
     zone = pool.nodes[node]
     return {
         **pool.labels,
@@ -114,7 +114,7 @@ def capacity(pool: Pool) -> dict[str, str]:
 
 
 def allocatable(pool: Pool) -> dict[str, str]:
-    """What pods may have of a node."""
+    """Return the resources of a node that pods may use."""
     return without_reserved(capacity(pool), pool.machine_type)
 
 
@@ -133,7 +133,7 @@ def node_document(pool: Pool, node: str) -> dict[str, Any]:
 
 
 def node_status(pool: Pool, address: str, port: int, version: str, now: float, *, ready: bool = True) -> dict[str, Any]:
-    """What a kubelet says of its node. Only the address that the API server can reach is named."""
+    """Return a node's status as a kubelet reports it, with only the address that the API server can reach."""
     at = stamp(now)
     why = ("KubeletReady", "kubelet is posting ready status") if ready else ("KubeletNotReady", "node is shutting down")
     return {
@@ -169,7 +169,7 @@ def _info(version: str) -> dict[str, str]:
 
 
 def _machine(machine_type: str, shape: Slice | None) -> tuple[int, int]:
-    """vCPUs and GB."""
+    """Return vCPUs and GB."""
     if shape:
         known = shape.host_vcpus and shape.host_memory_gb
         return (shape.host_vcpus or 0, shape.host_memory_gb or 0) if known else _LARGE

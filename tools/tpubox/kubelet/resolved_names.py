@@ -1,9 +1,10 @@
-"""Which names programs in pods can resolve, as a cluster's DNS has it: hosts of headless Services, once Kubernetes
-lists them as endpoints (their Service is there, and they are ready or it does not ask), and what a pod itself is
-called.
+"""Names that programs in pods can resolve, as in a cluster's DNS.
 
-A pod has a file of its own at /etc/hosts. It is changed in its place, because it is mounted; no line ever moves, and
-what is gone becomes a comment, so whoever reads in between sees each line as it was or as it is.
+These are the pod's own name, and the hosts of headless Services once Kubernetes lists them as endpoints: their Service
+exists, and they are ready or the Service publishes unready addresses.
+
+Each pod has its own file at /etc/hosts. It is changed in place because it is mounted. Lines never move, and removed
+ones become comments, so that a concurrent reader sees each line either as it was or as it is.
 https://github.com/kubernetes/dns/blob/master/docs/specification.md
 """
 
@@ -27,7 +28,7 @@ _SERVICE = "kubernetes.io/service-name"
 class Record:
     namespace: str
     service: str
-    host: str  # "" of an endpoint without a name
+    host: str  # "" if the endpoint has no name
     address: str
 
     def line(self, seen_from: str) -> str:
@@ -42,18 +43,18 @@ class _File:
     path: Path
     namespace: str
     head: str
-    lines: dict[Record, str] = field(default_factory=dict)  # in the order of the file
+    lines: dict[Record, str] = field(default_factory=dict)  # in file order
 
     def write(self, there: Mapping[Record, None]) -> None:
         self.lines |= {record: record.line(self.namespace) for record in there if record not in self.lines}
         body = "".join(line if record in there else f"#{line[1:]}" for record, line in self.lines.items())
         with self.path.open("r+b") as file:
             file.write(f"{self.head}{body}".encode())
-            file.truncate()  # an agent before this one may have written more
+            file.truncate()  # an earlier agent may have written more
 
 
 class ResolvedNames:
-    """Safe from any thread."""
+    """The names of all pods. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -62,7 +63,7 @@ class ResolvedNames:
         self._files: dict[str, _File] = {}  # by uid of the pod
 
     def saw(self, found: Object, *, gone: bool = False) -> None:
-        """A list of endpoints as it is now."""
+        """Record the current state of an EndpointSlice."""
         uid = found["metadata"]["uid"]
         with self._lock:
             records = frozenset() if gone else frozenset(_records(found))
@@ -75,7 +76,7 @@ class ResolvedNames:
                 file.write(self._there)
 
     def file(self, pod: Object, folder: Path, address: str) -> Path:
-        """Of a pod, from now on kept up to date."""
+        """Return a pod's hosts file, which is kept up to date from now on."""
         metadata, spec = pod["metadata"], pod["spec"]
         path = folder / "hosts"
         with self._lock:

@@ -1,9 +1,9 @@
-"""What a securityContext makes of a container's process, as the kubelet and containerd read it.
+"""The effect of a securityContext on a container's process, as the kubelet and containerd apply it.
 
-Held wherever pods run on Linux: capabilities and no new privileges. Held where processes can have mounts of their own:
-the read-only root. Held where they can have user namespaces too: the ids of user and group. Elsewhere a container runs
-as who runs the sandbox and may write wherever that one may; the agent says so when it starts. Never held: fsGroup and
-further groups, seccomp, SELinux and AppArmor. A container that names no user is the user of the sandbox.
+Capabilities and no new privileges are enforced wherever pods run on Linux, the read-only root where mount namespaces
+are available, and the ids of user and group where user namespaces are available too. Elsewhere a container has the user
+and the write permissions of the sandbox; the agent logs this when it starts. fsGroup and further groups, seccomp,
+SELinux and AppArmor are never enforced. A container that names no user runs as the user of the sandbox.
 """
 
 from __future__ import annotations
@@ -22,12 +22,14 @@ DEFAULT = frozenset(
         *("SETFCAP", "SETGID", "SETPCAP", "SETUID", "SYS_CHROOT"),
     }
 )
-"""What containerd leaves a container that says nothing of capabilities:
-https://github.com/containerd/containerd/blob/main/pkg/oci/spec.go."""
+"""Default capabilities of a container in containerd.
+
+https://github.com/containerd/containerd/blob/main/pkg/oci/spec.go
+"""
 
 
 def confinement(pod: Object, container: Object, *, mounts: bool, users: bool) -> Confinement:
-    """Of a container, where processes can have mounts and user ids of their own. BadConfig: a kubelet refuses it."""
+    """Return a container's confinement on a system with these features, or raise BadConfig if a kubelet refuses it."""
     of_pod, own = (part.get("securityContext") or {} for part in (pod["spec"], container))
     told = {**of_pod, **{name: value for name, value in own.items() if value is not None}}
     if told.get("runAsNonRoot") and not told.get("runAsUser"):
@@ -41,7 +43,7 @@ def confinement(pod: Object, container: Object, *, mounts: bool, users: bool) ->
 
 
 def _refuse(pod: Object, container: Object, told: Mapping[str, Any]) -> None:
-    """In the words of the kubelet. There are no images here, so none that names a user: all of them run as root."""
+    """Raise BadConfig in the kubelet's words. No image here names a user, so all of them run as root."""
     metadata = pod["metadata"]
     who = f'pod: "{metadata["name"]}_{metadata["namespace"]}({metadata["uid"]})", container: {container["name"]}'
     if told.get("runAsUser") is None:
@@ -53,11 +55,14 @@ def _ids(told: Mapping[str, Any]) -> tuple[int, int] | None:
     user, group = told.get("runAsUser"), told.get("runAsGroup")
     if user is None and group is None:
         return None
-    return (os.getuid() if user is None else int(user), int(group or 0))  # a user that no image knows is in group 0
+    return (os.getuid() if user is None else int(user), int(group or 0))  # a user unknown to the image is in group 0
 
 
 def _capabilities(told: Mapping[str, Any]) -> tuple[str, ...]:
-    """In containerd's order: https://github.com/containerd/containerd/blob/main/internal/cri/opts/spec_opts.go."""
+    """Return the capabilities in containerd's order.
+
+    https://github.com/containerd/containerd/blob/main/internal/cri/opts/spec_opts.go
+    """
     add, drop = ({_name(one) for one in told.get(way) or []} for way in ("add", "drop"))
     kept = frozenset(CAPABILITIES) if "ALL" in add else DEFAULT
     kept = frozenset() if "ALL" in drop else kept

@@ -1,7 +1,7 @@
-"""Variables by which a kubelet tells containers of Services: those of the pod's namespace, and the API server's.
+"""Variables that describe Services to containers: those of the pod's namespace, and the API server's.
 
-As in https://github.com/kubernetes/kubernetes/blob/master/pkg/kubelet/envvars/envvars.go. Nothing answers at the
-address of a Service here but at the API server's. A pod with `enableServiceLinks: false` is told of that one alone.
+As in https://github.com/kubernetes/kubernetes/blob/master/pkg/kubelet/envvars/envvars.go. Only the API server's address
+is reachable here. A pod with `enableServiceLinks: false` gets that Service alone.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ _SERVER = "kubernetes"
 
 
 def of_pod(pod: Object, services: Callable[[str], Iterable[Object]]) -> dict[str, str]:
-    """`services` gives those of a namespace; it is not asked for a pod that wants none."""
+    """Return a pod's variables; `services` lists a namespace, and is not called if the pod disables service links."""
     if pod["spec"].get("enableServiceLinks") is False:
         return {}
     found: dict[str, str] = {}
     for service in services(pod["metadata"]["namespace"]):
         if service["metadata"]["name"] == _SERVER:
-            continue  # has another address here
+            continue  # it has another address here
         address, ports = service["spec"].get("clusterIP"), service["spec"].get("ports") or []
         if address and address != "None" and ports:
             found |= variables(service["metadata"]["name"], address, ports)
@@ -29,7 +29,7 @@ def of_pod(pod: Object, services: Callable[[str], Iterable[Object]]) -> dict[str
 
 
 def of_server(url: str) -> dict[str, str]:
-    """The Service `kubernetes`, which every pod knows."""
+    """Return the variables of the Service `kubernetes`, which every pod gets."""
     address = urlsplit(url)
     ports = [{"name": "https", "port": address.port or 443}]
     return variables(_SERVER, address.hostname or "127.0.0.1", ports)

@@ -1,7 +1,7 @@
-"""Hosts that nothing runs on, which kwok simulates: what a kubelet refuses there is refused here.
+"""Admission for hosts that kwok simulates: pods that a kubelet would reject are rejected here.
 
-kwok knows pods and not the chips of their hosts, and starts whatever is placed. It is quicker than a look at the host
-may be: a pod that is to be refused can be seen as running for a moment.
+kwok knows pods but not the chips of their hosts, and starts every scheduled pod. It can be faster than this check, so a
+rejected pod may appear as running for a moment.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tpukit.core.clock import Clock
 from tpukit.core.errors import Conflict, NotFound, TpukitError
 
 LABEL = ("tpukit.dev/simulated", "kwok")
-"""Of nodes that kwok simulates; whoever makes a pool sets it like any other."""
+"""Label of nodes that kwok simulates, which the creator of a pool sets."""
 _RETRY_SECONDS = 2.0
 _log = logging.getLogger(__name__)
 
@@ -28,13 +28,13 @@ class SimulatedHosts:
     def __init__(self, api: Api, clock: Clock) -> None:
         self._api = api
         self._clock = clock
-        self._labels: dict[str, dict[str, str]] = {}  # of nodes by name; none of one that kwok does not simulate
+        self._labels: dict[str, dict[str, str]] = {}  # of nodes by name; empty for nodes that kwok does not simulate
         self._pods: dict[str, Object] = {}
         self._lock = threading.Lock()
         self.line = Line()
 
     def saw(self, pod: Object, *, gone: bool = False) -> None:
-        """A pod as it is now. Most ask for no chips, or are over: nothing is to be known of their hosts."""
+        """Record the current state of a pod. Pods without chips and ended pods need no check."""
         uid = pod["metadata"]["uid"]
         over = gone or pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
         spec = pod["spec"]
@@ -80,13 +80,13 @@ class SimulatedHosts:
             "initContainerStatuses": None,
         }
         change = {"metadata": {"uid": uid}, "status": status}
-        with suppress(NotFound, Conflict):  # it is another pod by now, or none
+        with suppress(NotFound, Conflict):  # the pod was removed or replaced
             self._api.patch(
                 "Pod", metadata["name"], change, metadata["namespace"], part="status", way="strategic-merge"
             )
 
     def _labels_of(self, node: str) -> dict[str, str]:
-        if node not in self._labels:  # a list, as the other hosts of its slice are asked for next
+        if node not in self._labels:  # list them all, because the other hosts of the slice are needed next
             found = self._api.list("Node", labels=f"{LABEL[0]}={LABEL[1]}")
             self._labels = {one["metadata"]["name"]: one["metadata"]["labels"] for one in found}
             self._labels.setdefault(node, {})

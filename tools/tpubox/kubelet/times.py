@@ -14,7 +14,7 @@ def micro_stamp(at: float) -> str:
 
 
 def parse(text: str) -> float:
-    """Seconds since the epoch; parts of a second beyond the sixth digit are dropped."""
+    """Return seconds since the epoch, without digits after the sixth decimal place."""
     whole, _, part = text.removesuffix("Z").partition(".")
     moment = datetime.strptime(f"{whole}.{part[:6] or '0'}", "%Y-%m-%dT%H:%M:%S.%f")
     return moment.replace(tzinfo=UTC).timestamp()

@@ -1,8 +1,8 @@
-"""What a container on a TPU host finds in its environment: what GKE's device plugin and its webhook for Jobs give, and
-what makes JAX take CPU devices for chips.
+"""The environment of a container on a TPU host, from GKE's device plugin, its Job webhook, and the simulation.
 
-https://cloud.google.com/kubernetes-engine/docs/concepts/tpus describes the variables. They are weaker than what the
-pod says itself; those of the simulation are stronger, because a program that asks for a TPU would find none.
+The simulation makes JAX take CPU devices for chips. https://cloud.google.com/kubernetes-engine/docs/concepts/tpus
+describes the variables. The pod's own variables override them; those of the simulation override the pod's, because a
+program that requests a TPU would find none.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _INDEX = "batch.kubernetes.io/job-completion-index"
 _JOBSET = "jobset.sigs.k8s.io/"
 _INJECTED = ("TPU_WORKER_", "MEGASCALE_")
 _SHARED_HOSTS = ("tpu7x",)
-"""Accelerators whose hosts several containers may share: the plugin spreads their chips."""
+"""Accelerators whose hosts several containers may share: the plugin splits their chips."""
 
 
 def chips(container: Object) -> int:
@@ -29,11 +29,12 @@ def chips(container: Object) -> int:
 
 
 def refusal(pod: Object, labels: Mapping[str, str]) -> str:
-    """Why GKE's device plugin gives a pod no chips of a node with these labels, in its words and the kubelet's; empty
-    where it does: a container that asks for chips has to ask for all of its host.
+    """Return why GKE's device plugin refuses chips to a pod, in its words and the kubelet's, or "" if it does not.
 
-    ValidateTpuRequest in https://github.com/ai-on-gke/tpu-device-plugin/blob/main/pkg/tpu/manager.go. That GKE's own
-    plugin spreads the chips of tpu7x on all nodes is a guess, and that two chips of one pod are always side by side."""
+    A container that requests chips has to request all chips of its host: ValidateTpuRequest in
+    https://github.com/ai-on-gke/tpu-device-plugin/blob/main/pkg/tpu/manager.go. Two guesses: GKE's own plugin splits
+    the chips of tpu7x on all nodes, and two chips of one pod are always adjacent.
+    """
     there = int(labels.get("cloud.google.com/gke-accelerator-count", "0"))
     if not there or labels.get("cloud.google.com/gke-tpu-accelerator") in _SHARED_HOSTS:
         return ""
@@ -46,7 +47,7 @@ def refusal(pod: Object, labels: Mapping[str, str]) -> str:
 
 
 def slice_of(labels: Mapping[str, str]) -> Slice | None:
-    """The slice that a node with these labels is part of."""
+    """Return the slice that a node with these labels is part of."""
     accelerator, topology = (
         labels.get("cloud.google.com/gke-tpu-accelerator"),
         labels.get("cloud.google.com/gke-tpu-topology"),
@@ -57,7 +58,7 @@ def slice_of(labels: Mapping[str, str]) -> Slice | None:
 
 
 def host_names(pod: Object, job: Object | None) -> list[str]:
-    """Names of all hosts of the pod's slice, in the order of their indexes; none where GKE's webhook gives none."""
+    """Return the names of all hosts of the pod's slice by index; none if GKE's webhook sets none."""
     subdomain = pod["spec"].get("subdomain")
     spec = job["spec"] if job else {}
     if not job or not subdomain or spec.get("completionMode") != "Indexed" or spec.get("parallelism", 1) < 2:
@@ -66,7 +67,7 @@ def host_names(pod: Object, job: Object | None) -> list[str]:
 
 
 def coordinator(pod: Object) -> str:
-    """Name of the first host of the first slice of the pod's JobSet."""
+    """Return the name of the first host of the first slice of the pod's JobSet."""
     notes = pod["metadata"].get("annotations", {})
     if named := notes.get(f"{_JOBSET}coordinator"):
         return str(named)
@@ -77,7 +78,7 @@ def coordinator(pod: Object) -> str:
 
 
 def given(pod: Object, container: Object, labels: Mapping[str, str], names: Sequence[str]) -> dict[str, str]:
-    """What GKE gives. `labels` are the node's, `names` those of the slice's hosts."""
+    """Return the variables that GKE sets. `labels` are the node's, `names` those of the slice's hosts."""
     count, shape = chips(container), slice_of(labels)
     if not count or shape is None:
         return {}
@@ -85,7 +86,7 @@ def given(pod: Object, container: Object, labels: Mapping[str, str], names: Sequ
     index = notes.get(_INDEX) or pod["metadata"].get("labels", {}).get(_INDEX) or "0"
     replicas = int(notes.get(f"{_JOBSET}replicatedjob-replicas") or 1)
     many = replicas > 1
-    # Empty says "one slice". Left out, JAX would ask Google's metadata server, and there is none here.
+    # Empty means one slice. If unset, JAX would query Google's metadata server, which does not exist here.
     slices_env = {
         "MEGASCALE_NUM_SLICES": str(replicas) if many else "",
         "MEGASCALE_SLICE_ID": notes.get(f"{_JOBSET}job-index", "0") if many else "",
@@ -105,12 +106,12 @@ def given(pod: Object, container: Object, labels: Mapping[str, str], names: Sequ
 
 
 def injected(given: Mapping[str, str]) -> dict[str, str]:
-    """What GKE's webhook writes into the pod, so that a kubelet knows it. The rest comes from the device plugin."""
+    """Return the variables that GKE's webhook writes into the pod; the others come from the device plugin."""
     return {name: value for name, value in given.items() if name.startswith(_INJECTED)}
 
 
 def simulated(container: Object, labels: Mapping[str, str], address: str, env: Mapping[str, str]) -> dict[str, str]:
-    """What stands in for chips and keeps worlds apart: `address` is the pod's own, `env` what it has so far."""
+    """Return variables that replace chips and isolate jobs: `address` is the pod's own, `env` its variables so far."""
     count, shape = chips(container), slice_of(labels)
     if not count or shape is None:
         return {}
@@ -124,7 +125,7 @@ def simulated(container: Object, labels: Mapping[str, str], address: str, env: M
 
 
 def _wires(shape: Slice) -> dict[str, str]:
-    """How hosts and chips lie in the slice: libtpu's spelling of the topology."""
+    """Return the arrangement of hosts and chips in the slice, in libtpu's format."""
     edges = [int(edge) for edge in shape.topology.split("x")] + [1]
     host = {1: (1, 1, 1), 4: (2, 2, 1), 8: (2, 4, 1)}[shape.chips_per_host]
     hosts = ",".join(str(max(1, edge // along)) for edge, along in zip(edges[:3], host, strict=True))

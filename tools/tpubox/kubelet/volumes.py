@@ -1,9 +1,9 @@
 """The volumes of a pod as folders on this machine.
 
-emptyDir, configMap, secret, downwardAPI, projected (service account tokens too), hostPath, and buckets through GKE's
-Cloud Storage driver (see `mounted_buckets`). What a kubelet writes is read only, with the links by which it would
-follow later changes; files stay as they were when the pod started. Sizes are not limited. Other kinds keep the pod
-waiting, with a message that says so.
+Supported are emptyDir, configMap, secret, downwardAPI, projected (including service account tokens), hostPath, and
+buckets through GKE's Cloud Storage driver (see `mounted_buckets`). Content from the API is read only, with the links
+that a kubelet uses for updates, but files do not change after the start of the pod. Sizes are not limited. A pod with
+another kind of volume keeps waiting, with a message.
 """
 
 from __future__ import annotations
@@ -27,28 +27,30 @@ _HOST_PATHS: Mapping[str, tuple[Callable[[Path], bool], str]] = {
     "CharDevice": (Path.is_char_device, "character device"),
     "BlockDevice": (Path.is_block_device, "block device"),
 }
-"""What a hostPath of each type has to be, and in the kubelet's words:
-https://github.com/kubernetes/kubernetes/blob/master/pkg/volume/hostpath/host_path.go"""
+"""Required type of each hostPath, and its name in the kubelet's messages.
+
+https://github.com/kubernetes/kubernetes/blob/master/pkg/volume/hostpath/host_path.go
+"""
 
 
 class MountFailed(BadConfig):
-    """A volume is not there yet: no container of the pod is made until it is, and only an event says so."""
+    """A volume is not available yet: no container of the pod is created until it is, and only an event reports it."""
 
 
 class UnknownKind(BadConfig):
-    """A volume that is none of those that are made here."""
+    """A kind of volume that is not supported here."""
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What the content of a volume may depend on."""
+    """The data that the content of a volume may depend on."""
 
     pod: Object
     addresses: Mapping[str, str]  # podIP, hostIP
     capacity: Mapping[str, str]  # of the node
     sources: Sources
-    token: Callable[[Object], str]  # of a service account, by what the volume says of it
-    bucket: Callable[[Object], Bucket]  # mounted, by the volume
+    token: Callable[[Object], str]  # of a service account, from the volume's settings
+    bucket: Callable[[Object], Bucket]  # mounts the bucket of a volume
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +58,12 @@ class Made:
     """The volumes of a pod, by name."""
 
     folders: Mapping[str, Path]
-    read_only: frozenset[str]  # those that nobody may write to
+    read_only: frozenset[str]  # volumes that are never writable
     buckets: Mapping[str, Bucket]
 
 
 def make(context: Context, folder: Path) -> Made:
-    """All volumes of the pod. What is there already stays as it is. MountFailed says which is not, and why."""
+    """Create all volumes of the pod, except existing ones. Raise MountFailed for a volume that cannot be created."""
     folders, read_only, buckets = {}, set(), {}
     for volume in context.pod["spec"].get("volumes", []):
         name = volume["name"]
@@ -86,15 +88,17 @@ def make(context: Context, folder: Path) -> Made:
 
 
 def in_memory(pod: Object, container: Object, folders: Mapping[str, Path]) -> tuple[Path, ...]:
-    """Folders of the volumes whose content is memory that the container takes, because it may write there. A kernel
-    charges who wrote; where several containers may, it is each of them here."""
+    """Return the folders of volumes in memory that a container may write to, and so is charged for.
+
+    A kernel charges the writer; if several containers may write, each of them is charged here.
+    """
     written = {mount["name"] for mount in container.get("volumeMounts", []) if not mount.get("readOnly")}
     own = [volume for volume in pod["spec"].get("volumes", []) if volume["name"] in written]
     return tuple(folders[volume["name"]] for volume in own if (volume.get("emptyDir") or {}).get("medium") == "Memory")
 
 
 def mounts(container: Object, made: Made, env: Mapping[str, str], denied: Collection[str] = ()) -> list[Mount]:
-    """What a container sees of them. `denied`: paths at which it may not write besides."""
+    """Return the mounts of a container. `denied` lists further paths that are not writable."""
     found = []
     for mount in container.get("volumeMounts", []):
         name, target = mount["name"], mount["mountPath"]
@@ -112,7 +116,7 @@ def mounts(container: Object, made: Made, env: Mapping[str, str], denied: Collec
 
 
 def _host_path(told: Object) -> Path:
-    """Where it names no type, or one that may be made, it is made; by the runtime in the first case."""
+    """Return the path, created if it has no type or a type that permits it (the runtime does so in the first case)."""
     path, kind = Path(told["path"]), told.get("type") or ""
     if kind in _HOST_PATHS:
         fits, words = _HOST_PATHS[kind]
@@ -128,7 +132,7 @@ def _host_path(told: Object) -> Path:
 
 
 def _fill(context: Context, volume: Object, folder: Path) -> None:
-    """All at once: a volume that lacks something is not there at all."""
+    """Create a volume atomically: if something is missing, the volume does not exist at all."""
     new = folder.with_name(f"{folder.name}.new")
     shutil.rmtree(new, ignore_errors=True)
     new.mkdir(parents=True)
@@ -136,7 +140,7 @@ def _fill(context: Context, volume: Object, folder: Path) -> None:
         new.chmod(0o777)
         new.rename(folder)
         return
-    # As a kubelet does, which replaces all files at once by one link:
+    # As in a kubelet, which replaces all files at once with one link:
     # https://github.com/kubernetes/kubernetes/blob/master/pkg/volume/util/atomic_writer.go
     inside = new / time.strftime("..%Y_%m_%d_%H_%M_%S.000000000", time.gmtime())
     inside.mkdir()
@@ -152,7 +156,7 @@ def _fill(context: Context, volume: Object, folder: Path) -> None:
 
 
 def _files(context: Context, source: Object) -> dict[str, tuple[bytes, int | None]]:
-    """Content and mode of each file that a source gives, by path."""
+    """Return content and mode of each file of a source, by path."""
     namespace = context.pod["metadata"]["namespace"]
     if (config_map := source.get("configMap")) is not None:
         name = config_map["name"]

@@ -1,7 +1,7 @@
-"""The server's side of a WebSocket (RFC 6455), as far as `kubectl exec` needs one.
+"""The server side of a WebSocket (RFC 6455), as far as `kubectl exec` needs one.
 
-For one thread: OpenSSL's connections are not made for one that reads while another writes, and Python 3.13.6 lets the
-second wait for the first (https://github.com/python/cpython/issues/137583).
+Use it from one thread: an OpenSSL connection cannot be read by one thread while another writes, and in Python 3.13.6
+the second thread waits for the first (https://github.com/python/cpython/issues/137583).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _GOODBYE_SECONDS = 5.0
 
 class WebSocket:
     def __init__(self, request: Request, protocol: str) -> None:
-        """Shakes hands."""
+        """Complete the handshake."""
         key = request.headers.get("Sec-WebSocket-Key", "").encode()
         accept = base64.b64encode(hashlib.sha1(key + _GUID, usedforsecurity=False).digest()).decode()
         request.send_response(101)
@@ -38,7 +38,7 @@ class WebSocket:
         request.end_headers()
         request.close_connection = True
         self.open = True
-        """Whether the other side may still say something."""
+        """True while the client may still send something."""
         self._connection: socket.socket = request.connection
         self._connection.settimeout(None)
         self._unread = bytearray()
@@ -51,11 +51,11 @@ class WebSocket:
         self._send(_BINARY, data)
 
     def receive(self) -> list[bytes]:
-        """The messages that have come in, once there is something to read."""
+        """Return the messages that have arrived, once there is something to read."""
         self._connection.setblocking(False)
         try:
-            piece = self._connection.recv(_PIECE)  # more than TLS puts into a record: nothing stays behind unseen
-        except ssl.SSLWantReadError:  # a part of a record, or one of TLS's own
+            piece = self._connection.recv(_PIECE)  # more than a TLS record holds, so nothing stays buffered unseen
+        except ssl.SSLWantReadError:  # an incomplete record, or one of TLS's own
             return []
         except OSError:
             piece = b""
@@ -79,7 +79,7 @@ class WebSocket:
         return messages
 
     def close(self) -> None:
-        """Says so, and waits for the other side to say it too: what it has not read by then would be lost."""
+        """Send a close frame and wait for the client's, because unread data would be lost otherwise."""
         self._send(_CLOSE, struct.pack("!H", 1000))
         poll = select.poll()
         poll.register(self, select.POLLIN)
@@ -87,7 +87,7 @@ class WebSocket:
             self.receive()
 
     def _frame(self) -> tuple[bool, int, bytes] | None:
-        """Whether it ends its message, its kind and its data; None when it has not come as a whole."""
+        """Return whether the frame ends its message, its kind and its data; None if it is incomplete."""
         unread = self._unread
         if len(unread) < 2:
             return None

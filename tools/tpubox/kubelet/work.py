@@ -1,4 +1,4 @@
-"""Who is to be looked at next. One at a time for each key, several keys at once, each key at most once in the line."""
+"""A work queue: several keys are handled in parallel, each key is queued once and handled by one worker at a time."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tpukit.places.local.processes import Phase
 
 
 class Line:
-    """Keys that wait. A key added while it is being worked on comes again afterwards."""
+    """The waiting keys. A key that is added while it is being worked on is queued again afterwards."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._due: list[tuple[float, str]] = []
         self._at: dict[str, float] = {}  # when each waiting key is due
         self._busy: set[str] = set()
-        self._again: dict[str, float] = {}  # due keys that are being worked on
+        self._again: dict[str, float] = {}  # keys added while they are being worked on
         self._closed = False
 
     def add(self, key: str, after: float = 0.0) -> None:
@@ -37,7 +37,7 @@ class Line:
                 self._changed.notify()
 
     def take(self) -> str | None:
-        """The next key, when it is due; None when the line is closed."""
+        """Return the next key when it is due, or None when the queue is closed."""
         with self._changed:
             while not self._closed:
                 while self._due and self._at.get(self._due[0][1]) != self._due[0][0]:
@@ -67,7 +67,7 @@ class Line:
 
 
 class ExitWatcher:
-    """Calls `ended` once for each run that was watched, as soon as it is over. Costs nothing while they run."""
+    """A watcher that calls `ended` once for each watched run as soon as it is over. It costs nothing while they run."""
 
     def __init__(self, ended: Callable[[str], None]) -> None:
         self._ended = ended
@@ -84,7 +84,7 @@ class ExitWatcher:
                 process = os.pidfd_open(pods.status(run).shim)
             except OSError:
                 process = -1
-            # Only now it is sure that the id was not another's by then.
+            # Only now is it certain that the process id had not been reused.
             if process < 0 or pods.status(run).phase is not Phase.RUNNING:
                 if process >= 0:
                     os.close(process)
@@ -95,7 +95,7 @@ class ExitWatcher:
             self._poll.register(process, select.EPOLLIN)
 
     def serve(self) -> None:
-        """For a thread of its own."""
+        """Report ended runs; needs its own thread."""
         while True:
             for process, _ in self._poll.poll():
                 with self._lock:
