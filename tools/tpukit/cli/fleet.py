@@ -184,8 +184,9 @@ def deploy(
     monitor_interval: float,
     **words: Any,
 ) -> None:
-    """Split and upload a dataset, create TPU VMs, and let them work through it. Other TPU VMs of the fleet are deleted,
-    after a question.
+    """Split and upload a dataset, create TPU VMs, and process it on them.
+
+    Other TPU VMs of the fleet are deleted, after a question.
     """
     from tpukit.fleet import deploy as deploying
     from tpukit.fleet import wanted as plans
