@@ -27,7 +27,7 @@ MARK = "tpukit.dev/installed"
 CONFIGURED = "kueue"
 WAIT = "--timeout=10m"
 PATIENCE_SECONDS = 300.0
-"""Time limit for retries: webhooks get their certificates a little after their controller is available."""
+"""Time limit for retries: webhooks get their certificates after their controller is available."""
 _RETRY_SECONDS = 5.0
 _TRIES = 5
 _BUSY = r"webhook|no endpoints|no matches for kind|context deadline|\(timeout\)"
@@ -38,16 +38,13 @@ _NOT_YET = re.compile(rf"{_BUSY}|connection refused|x509", re.I)
 
 
 def find(context: str, name: str) -> Command:
-    """Return the command that reads a controller's mark and image; it prints nothing if there is no controller."""
+    """Return the command that reads a controller's mark and image; no output if it is missing."""
     path = "{.metadata.annotations." + MARK.replace(".", r"\.") + "} {.spec.template.spec.containers[0].image}"
     return _kubectl(context, "get", *_controller(name), "--ignore-not-found", f"--output=jsonpath={path}")
 
 
 def install(context: str, name: str) -> tuple[Command, ...]:
-    """Return the commands that apply a release and our configuration, then mark it.
-
-    The mark comes last, so that a partial installation is never taken for a complete one.
-    """
+    """Return the commands that install a release and our configuration, with the mark of completion last."""
     url = f"https://github.com/kubernetes-sigs/{name}/releases/download/{RELEASES[name]}/manifests.yaml"
     configured = (
         _apply(context, f"--filename={configuration()}"),
@@ -84,7 +81,7 @@ def cpu_nodes(context: str) -> Command:
 
 
 def quota_changes(context: str) -> Command:
-    """Return the command that reads a version which changes with the quotas; it prints nothing if they never did."""
+    """Return the command that reads a version of the quotas; no output before their first change."""
     version = "--output=jsonpath={.metadata.resourceVersion}"
     return _kubectl(
         context, "get", f"--namespace={lock.NAMESPACE}", f"lease/{lock.NAME}", "--ignore-not-found", version
@@ -96,7 +93,7 @@ def cluster_queues(context: str) -> Command:
 
 
 def apply_queues(context: str, folder: Path) -> tuple[Command, Command]:
-    """Return the commands that apply everything except the quotas, then the quotas, write by write."""
+    """Return the commands that apply everything except the quotas, and then those, write by write."""
     return _apply(context, f"--kustomize={folder}"), _apply(context, f"--filename={folder / queues.QUOTAS}")
 
 
@@ -115,7 +112,7 @@ def lines(spec: ClusterSpec, context: str) -> list[str]:
 
 
 def run(spec: ClusterSpec, context: str, clock: Clock, say: Callable[[str], None]) -> None:
-    """Install the add-ons and the queues. Safe to repeat."""
+    """Install add-ons and queues. Safe to repeat."""
     programs.need("kubectl", "install it with `gcloud components install kubectl gke-gcloud-auth-plugin`")
     for name, version in RELEASES.items():
         installed, _, image = _do(find(context, name)).partition(" ")

@@ -79,7 +79,7 @@ class Step:
 
 
 def lines(spec: ClusterSpec) -> list[str]:
-    """Return the command lines that `run` runs."""
+    """Return the command lines of `run`."""
     policy = [str(grants.read(spec.project_id)), "# unless the policy says so, tpu adds to it that"]
     policy += [f"#   {grant}" for grant in _grants(spec)]
     policy += [f"# and takes away that {grant}" for grant in _withdrawn(spec)]
@@ -92,7 +92,7 @@ def _after(spec: ClusterSpec) -> list[str]:
 
 
 def run(spec: ClusterSpec, clock: Clock, say: Callable[[str], None]) -> None:
-    """Prepare the project. Safe to repeat: after an interruption, the next run continues."""
+    """Prepare the project. Safe to repeat and to interrupt."""
     have(_apis(spec), clock, say)
     programs.side_by_side([partial(have, step, clock, say) for step in _resources(spec)])
 
@@ -222,10 +222,10 @@ def _withdrawn(spec: ClusterSpec) -> list[Grant]:
 
 
 def _account_grants(spec: ClusterSpec) -> list[Step]:
-    """Return the steps that grant builds roles on single accounts.
+    """Return the grants of builds on single accounts.
 
-    Builds may run nodes as the node account, and let a namespace act as the workload account. The latter role allows
-    acting as that account too, which can do less than a build can.
+    Builds run nodes as the node account, and let a namespace act as the workload account. The latter lets them act as
+    it too, which can do less than they can.
     """
     if spec.create_service_accounts:
         return []

@@ -1,7 +1,7 @@
-"""Checks that a Cloud Build of the environment makes before it changes anything.
+"""Check a Cloud Build of the environment before it changes anything.
 
-They cover its timeout, its account, the location of the state, and what its plan deletes. Pure functions over the
-output of gcloud, kubectl and Terraform.
+Pure functions over the output of gcloud, kubectl and Terraform, about the timeout, the account, the location of the
+state, and what the plan deletes.
 """
 
 from __future__ import annotations

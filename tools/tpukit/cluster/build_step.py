@@ -82,7 +82,7 @@ def _steps(workspace: Path) -> dict[str, str]:
 
 
 def _json(file: Path) -> dict[str, Any]:
-    """Return the JSON that a program wrote to a file, or an empty dict if it wrote nothing."""
+    """Return a program's JSON output, or {} if it is empty."""
     text = file.read_text(encoding="utf-8") if file.exists() else ""
     return dict(json.loads(text)) if text.strip() else {}
 

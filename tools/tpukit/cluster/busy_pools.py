@@ -117,7 +117,7 @@ def nodes_and_pods(context: str) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def nodes_and_pods_before(what: str, context: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return nodes and pods before a deletion. Raise Conflict if the cluster does not respond."""
+    """Return nodes and pods, or refuse the deletion if the cluster does not respond."""
     try:
         return nodes_and_pods(context)
     except Conflict as error:

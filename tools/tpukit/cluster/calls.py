@@ -13,7 +13,7 @@ from tpukit.cluster import checks
 from tpukit.cluster.spec import ClusterSpec
 
 Of = Callable[[str, str], str]
-"""A function that returns the expression for an output of a module."""
+"""A function that returns the expression for a module's output."""
 _NULL = "${null}"  # JSON's own null would omit an argument, and most of these have no default
 
 

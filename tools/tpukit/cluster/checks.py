@@ -20,9 +20,8 @@ _ZONE = re.compile(r"([a-z]+-[a-z]+[0-9]+)-[a-z0-9]+")
 _RANGES = ("subnet_ip_range", "pods_ip_range", "services_ip_range")
 _NO_FLEX_START = ("v3", "v4")  # https://cloud.google.com/kubernetes-engine/docs/concepts/dws
 _QUEUED = ("v6e", "tpu7x")
-"""Generations with queued provisioning. Google refuses others:
-https://github.com/AI-Hypercomputer/xpk/pull/900 (all, December 2025) and
-https://github.com/GoogleCloudPlatform/cluster-toolkit/pull/5218 (these two since February 2026).
+"""Google refuses queued provisioning for others: https://github.com/AI-Hypercomputer/xpk/pull/900 (all, December 2025)
+and https://github.com/GoogleCloudPlatform/cluster-toolkit/pull/5218 (these two since February 2026).
 """
 _LONGEST_POOL = 40
 MOST_POOLS = 200
@@ -61,7 +60,7 @@ def _pool(values: Values, pool: Values | None) -> Values:
 
 
 def _shapes(values: Values) -> tuple[dict[str, Slice], list[Violation]]:
-    """Return the slice of every pool, and the violations of those that have none."""
+    """Return every pool's slice, and the violations of pools without one."""
     shapes: dict[str, Slice] = {}
     found: list[Violation] = []
     own = values.get("tpu_pools") if isinstance(values.get("tpu_pools"), Mapping) else {}
@@ -103,7 +102,7 @@ def _zone(values: Values, shapes: Mapping[str, Slice]) -> Iterator[Violation]:
 
 
 def _cpu_zone(values: Values, shapes: Mapping[str, Slice]) -> Iterator[Violation]:
-    """Check the zone and machine type of the CPU pool, which Terraform also refuses while planning."""
+    """Check the CPU pool's zone and machine type, as Terraform's plan does too."""
     zone, own, machine_type = values.get("zone"), values.get("cpu_zone"), values.get("cpu_pool_machine_type")
     if not (isinstance(zone, str) and (own is None or isinstance(own, str)) and isinstance(machine_type, str)):
         return
@@ -207,7 +206,7 @@ def _range(value: object) -> IPv4Network | None:
 
 
 def _count(value: object) -> TypeGuard[int]:
-    """Return whether a value is an integer small enough to count up to; the field itself refuses larger ones."""
+    """Return whether a value is an integer small enough to count up to; the field itself refuses more."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 1_000_000
 
 

@@ -19,7 +19,7 @@ FILES = {"apply": "cloudbuild.provision.yaml", "destroy": "cloudbuild.destroy.ya
 class CloudBuild:
     def __init__(self, spec: ClusterSpec, *, source: Path, context: str, evict: bool, say: Say) -> None:
         self._spec, self._source, self._context, self._evict, self._say = spec, source, context, evict, say
-        self._replace = evict  # whether the build may delete or replace pools, which the user has confirmed
+        self._replace = evict  # whether the build may delete or replace pools: only those shown to the user
 
     def lines(self, verb: str) -> list[str]:
         if verb == "status":

@@ -13,7 +13,7 @@ _TPU_POOL = re.compile(r"""\btpu_pools\..*\["(?P<name>[^"]+)"\]$""")
 
 
 def lines(spec: ClusterSpec) -> list[str]:
-    """Return the command lines that `show` runs."""
+    """Return the command lines of `show`."""
     if not (wanted := quota.needs(spec)):
         return []
     asked = (quota.question(spec), *quota.questions(spec, wanted).values())

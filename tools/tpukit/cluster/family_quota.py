@@ -17,8 +17,6 @@ _FAMILIES = "TPUS-PER-TPU-FAMILY-per-project-region"
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """The id and dimensions of a generation's quota."""
-
     id: str
     dimensions: Mapping[str, str] = field(default_factory=dict)
 

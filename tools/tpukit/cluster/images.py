@@ -123,7 +123,7 @@ def _digest(printed: str, image: str) -> str:
 
 
 def _failure(repository: Repository, build: str, errors: str) -> TpukitError:
-    """Return the error of a build that was refused, or of one that ran and failed, with the reason from its record."""
+    """Return the error of a refused build, or of a failed one with the reason from its record."""
     if not build:
         return diagnosis.failure("gcloud", errors, "sending the build")
     project = f"--project={repository.project}"

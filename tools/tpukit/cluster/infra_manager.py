@@ -34,7 +34,7 @@ _REGION_WITHOUT = {"us-central2": "us-central1"}  # it has TPUs, but few service
 
 
 class InfraManager:
-    """A runner that previews a change, shows the preview's plan, asks, and applies."""
+    """A runner that previews, shows the preview's plan, asks and applies."""
 
     def __init__(
         self, spec: ClusterSpec, *, modules: Path, context: str, evict: bool, say: Say, console: Console
@@ -173,7 +173,7 @@ class InfraManager:
         return self._workspace.folder.parent / "preview"
 
     def _preview_commands(self, *, destroy: bool, there: bool) -> tuple[Command, Command, Command, Command]:
-        """Return the commands that delete an earlier preview, create one, export its plan, and delete it."""
+        """Return the commands that delete an old preview, create one, export its plan, and delete it."""
         name = self._preview_name
         of = (f"--deployment={self._deployment}",) if there else ()
         what = (self._account_flag, "--preview-mode=DELETE") if destroy else self._inputs()

@@ -33,7 +33,7 @@ class Initialized:
         return False
 
     def note(self) -> None:
-        """Write the mark. Call it after a successful `init`, which may have written the lock file."""
+        """Write the mark after a successful `init`, which may have written the lock file."""
         with suppress(OSError):  # then the next command runs `init` again
             if self._mark.parent.is_dir():
                 self._mark.write_text(self._hash())

@@ -38,7 +38,7 @@ def parse(text: str) -> IPv4Network:
 
 
 def pod_block(pods: int) -> int:
-    """Return the number of addresses that GKE gives a node: twice its pods, rounded up to a power of two, at least 16.
+    """Return the addresses that GKE gives a node: twice its pods, rounded up to a power of two, at least 16.
 
     https://cloud.google.com/kubernetes-engine/docs/how-to/flexible-pod-cidr
     """
@@ -46,7 +46,7 @@ def pod_block(pods: int) -> int:
 
 
 def pods_needed(pools: list[Nodes]) -> int:
-    """Return the number of addresses for the pods of all nodes, plus one block for the extra node of an upgrade."""
+    """Return the addresses for the pods of all nodes, plus one block for the extra node of an upgrade."""
     blocks = [pod_block(pool.pods) for pool in pools]
     return sum(pool.count * block for pool, block in zip(pools, blocks, strict=True)) + max(blocks)
 
@@ -56,7 +56,7 @@ def nodes_needed(pools: list[Nodes]) -> int:
 
 
 def prefix(addresses: int) -> int:
-    """Return the prefix of the smallest range that holds this many addresses."""
+    """Return the prefix of the smallest range for this many addresses."""
     return 32 - (addresses - 1).bit_length()
 
 

@@ -45,7 +45,7 @@ _ON_GKE = re.compile(rf"""\b(?P<kind>{busy_pools.POOL}|{busy_pools.CLUSTER})\.th
 
 
 class Local:
-    """A runner that plans, shows, asks and applies. The plan that was shown is the plan that is applied."""
+    """A runner that plans, shows, asks, and applies the plan that was shown."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class Local:
         self._terraform = Terraform(terraform.program(), self._workspace.folder)
 
     def lines(self, verb: str) -> list[str]:
-        """Return the command lines that `verb` runs."""
+        """Return the command lines of `verb`."""
         run = self._terraform
         lines = ["# tpu copies the Terraform files by itself; by hand that is", *self._workspace.lines()]
         lines.append(str(run.init(self._backend())))

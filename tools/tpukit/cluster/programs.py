@@ -204,7 +204,7 @@ def _notes(process: subprocess.Popen[str], tail: deque[str], on_note: Callable[[
 
 
 class _Leaving:
-    """A handler of Ctrl-C, SIGTERM and a lost terminal: it stops the program cleanly the first time, and kills it then.
+    """A handler of Ctrl-C, SIGTERM and a lost terminal, which stops cleanly the first time and kills the second.
 
     It is installed before the program starts, so that no Ctrl-C is lost in between.
     """

@@ -23,7 +23,7 @@ _DATABASE = "google_firestore_database"
 
 
 class Environment(Protocol):
-    """The environment that owns the data."""
+    """The owner of the data."""
 
     @property
     def project_id(self) -> str: ...
@@ -51,7 +51,7 @@ def check_data(environment: Environment, plan: Mapping[str, Any], way: str) -> N
 
 
 def lines(spec: ClusterSpec) -> list[str]:
-    """Return the command lines that `check` runs, as far as they are known without a plan."""
+    """Return the command lines of `check`, as far as they are known without a plan."""
     if spec.force_destroy:
         return []
     made = [str(_objects(spec))] if spec.create_bucket else []
@@ -59,7 +59,7 @@ def lines(spec: ClusterSpec) -> list[str]:
 
 
 def _deleted(plan: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
-    """Return the type and current values of deleted resources."""
+    """Return the type and current values of what is deleted."""
     return [
         (change["type"], change["change"].get("before") or {})
         for change in plan.get("resource_changes", [])

@@ -89,7 +89,7 @@ def check(asked: Deployment) -> None:
 
 
 def lines(asked: Deployment) -> list[str]:
-    """Return the command lines that `run` runs."""
+    """Return the command lines of `run`."""
     made = [str(_team_queue(asked))]
     made += [line for step in _accounts(asked) for line in step.lines()]
     made += [
@@ -106,7 +106,7 @@ def lines(asked: Deployment) -> list[str]:
 
 
 def run(asked: Deployment, clock: Clock, say: Callable[[str], None]) -> None:
-    """Deploy the queue. Safe to repeat: after an interruption, the next run continues."""
+    """Deploy the queue. Safe to repeat and to interrupt."""
     programs.need("kubectl", "install it with `gcloud components install kubectl gke-gcloud-auth-plugin`")
     if not do(_team_queue(asked)).strip():
         raise NotFound(f"team {asked.team} has no queue in this cluster", hint=f"`tpu team add {asked.team}` makes it")
@@ -243,7 +243,7 @@ def _unless(question: Command, order: Command) -> str:
 
 
 def _have_token(asked: Deployment, say: Callable[[str], None]) -> None:
-    """Create the token once, and never pass it on a command line."""
+    """Create the token once, on no command line."""
     if do(_token_exists(asked)).strip():
         return
     secret = {

@@ -20,7 +20,7 @@ _IMAGE = f"none@sha256:{'0' * 64}"
 
 
 def lines(asked: Deployment) -> list[str]:
-    """Return the command lines that `run` runs."""
+    """Return the command lines of `run`."""
     made = [f"# tpu writes what is deleted to {asked.folder}", str(_delete(asked))]
     made += [str(one) for one in _unbind(asked)]
     made += [f"# tpu withdraws that {one}" for one in deployment.roles(asked)]

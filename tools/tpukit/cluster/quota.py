@@ -118,7 +118,7 @@ def lines(
 
 
 def _of_family(region: str, need: Need, family: Family, info: Mapping[str, Any] | str) -> str:
-    """Return the line for a quota of Cloud Quotas, which reports no usage: a sufficient limit is no guarantee."""
+    """Return the line for a quota without known usage, where a sufficient limit is no guarantee."""
     what = f"{counted(need.chips, 'more chip')} of {need.generation}{' (preemptible)' if need.preemptible else ''}"
     if isinstance(info, str):
         return f"Quota for {what} in {region}: unknown ({info.splitlines()[0]})"

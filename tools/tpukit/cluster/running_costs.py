@@ -28,7 +28,7 @@ class Estimate:
 
     @property
     def hour(self) -> float:
-        """The hourly cost of the items with a known price."""
+        """The hourly cost of items with a known price."""
         return sum(item.price.usd for item in self.items if item.price)
 
     @property

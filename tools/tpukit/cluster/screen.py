@@ -151,6 +151,6 @@ def _plan_table(progress: Progress, changed: Mapping[str, Sequence[Difference]])
 
 
 def _why(change: Planned) -> str:
-    """Return a change's action and reason. A reason may begin with the action: `delete because count index`."""
+    """Return action and reason; the latter may begin with the action: `delete because count index`."""
     reason = change.reason.replace("_", " ")
     return reason if reason.startswith(change.action) else f"{change.action} {reason}".strip()

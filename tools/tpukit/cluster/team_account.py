@@ -70,7 +70,7 @@ def _on_bucket(verb: str, bucket: str, email: str) -> Command:
 
 
 def removal(team: str, email: str, bucket: str) -> list[Command]:
-    """Return the commands that delete account and folder. Google refuses to delete a folder that is not empty."""
+    """Return the commands that delete account and folder. Google refuses a folder that is not empty."""
     return [
         _on_bucket("remove", bucket, email),
         gcloud.command("storage", "managed-folders", "delete", f"{folder_of(team, bucket)}/"),
@@ -83,6 +83,6 @@ def lines(made: list[Step]) -> list[str]:
 
 
 def run(made: list[Step], clock: Clock, say: Callable[[str], None]) -> None:
-    """Create the account and the folder. Safe to repeat: what exists stays unchanged."""
+    """Create account and folder. Safe to repeat."""
     for step in made:
         bootstrap.have(step, clock, say)

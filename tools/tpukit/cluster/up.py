@@ -146,5 +146,5 @@ class Up:
 
 
 def lines(up: Up) -> list[str]:
-    """Return every command line that `up` runs, for a dry run."""
+    """Return every command line of `up`, for a dry run."""
     return [line for step in up.steps() for line in (f"# {step.title}", *step.lines())]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 NAMES = ("local", "cloud-build", "infra-manager")
 
 Ask = Callable[[str], bool]
-"""A function that asks the user a question and returns whether they agree."""
+"""A question to the user, and whether they agree."""
 Say = Callable[[str], None]
 
 

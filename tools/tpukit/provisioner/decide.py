@@ -39,10 +39,7 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Cordon:
-    """A cordon of a pool's hosts, or its end.
-
-    It keeps foreign pods off between the last check and the pool's removal, and ends if the pool is to stay.
-    """
+    """A cordon of a pool's hosts against foreign pods before its removal, or its end if the pool is to stay."""
 
     hosts: tuple[str, ...]
     on: bool
@@ -68,7 +65,7 @@ class Step:
 
 
 def decide(seen: Observation, settings: Settings, now: float, limit: int) -> Mapping[str, Step]:
-    """Return the step of each pool. `limit`: maximum number of operations under way at once."""
+    """Return each pool's step. `limit`: maximum number of operations under way."""
     steps: dict[str, Step] = {}
     running = {one.target: one for one in seen.operations if not one.done}
     for need in sorted(seen.needs, key=lambda need: (need.since, need.pool)):
@@ -284,7 +281,7 @@ def _cordon(seen: Observation, hosts: tuple[str, ...], *, on: bool) -> Cordon:
 
 
 def _bounded(steps: Mapping[str, Step], free: int) -> Mapping[str, Step]:
-    """Limit the operations to the number allowed at once; those that wait longest go first."""
+    """Limit the operations under way; those that wait longest go first."""
     operations = [one for one in steps.values() if isinstance(one.act, (Create, Delete))]
     line: Sequence[Step] = sorted(operations, key=lambda one: (one.since, one.pool))
     bounded = dict(steps)

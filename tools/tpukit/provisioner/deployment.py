@@ -80,7 +80,7 @@ def write(
     node_service_account: str = "",
     auto_upgrade: bool = False,
 ) -> Deployment:
-    """Write the folder. Raise Conflict, without changing anything, if its files exist."""
+    """Write the folder. Raise Conflict if one of its files exists."""
     _check(project, cluster, location, zones)
     continent = location.partition("-")[0]
     image = image or f"{continent}-docker.pkg.dev/{project}/images/tpu-provisioner:1"

@@ -33,8 +33,6 @@ log = logging.getLogger("tpukit.provisioner")
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """The objects that an event is about."""
-
     namespace: str
     jobset: str = ""
     jobset_uid: str = ""
@@ -56,7 +54,7 @@ class Events:
         self._writer = ThreadPoolExecutor(_WRITERS, thread_name_prefix="events") if background else None
 
     def close(self) -> None:
-        """Wait for events that are not written yet."""
+        """Wait until all events are written."""
         if self._writer is not None:
             self._writer.shutdown()
 

@@ -110,6 +110,6 @@ def _events(cluster: Cluster, namespace: str, jobset: str) -> Sequence[tuple[str
 
 
 def _is_about(thing: dict[str, str], jobset: str) -> bool:
-    """Return whether an event's object belongs to the JobSet, whose pods have its name as prefix."""
+    """Return whether an event is about the JobSet or its pods, which are named after it."""
     name = thing.get("name", "")
     return name == jobset or (thing.get("kind") == "Pod" and name.startswith(f"{jobset}-"))

@@ -161,7 +161,7 @@ class Leadership:
             self._cluster.create(lease)
 
     def _lapsed(self, spec: Doc) -> bool:
-        """Return whether the lease has lapsed, by our own clock since its last observed renewal, as clocks differ."""
+        """Return whether the lease has lapsed, by our own clock since its last observed renewal: clocks differ."""
         mark = f"{spec.get('holderIdentity')} {spec.get('renewTime')}"
         if self._seen[0] != mark:
             self._seen = mark, self._clock.elapsed()

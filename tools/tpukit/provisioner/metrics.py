@@ -20,7 +20,7 @@ _ACTS = {"CREATE_NODE_POOL": "create", "DELETE_NODE_POOL": "delete"}
 
 
 class Metrics:
-    """Counters and histograms. Safe from any thread."""
+    """Counters. Safe from any thread."""
 
     content_type = CONTENT_TYPE
 

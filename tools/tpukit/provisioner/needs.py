@@ -258,7 +258,7 @@ def _capacities(selector: Mapping[str, str], options: Options) -> Sequence[Capac
 
 
 def _flexible(shape: Slice, capacity: Capacity) -> bool:
-    """Return whether a slice is sold with this capacity: there is no flex-start for v3 and v4.
+    """Return whether the capacity exists for a slice: no flex-start for v3 and v4.
 
     https://cloud.google.com/kubernetes-engine/docs/concepts/dws
     """

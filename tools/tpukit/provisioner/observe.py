@@ -141,8 +141,7 @@ class Observer:
     def announced(self, pool: str, reason: str) -> bool:
         """Return whether an announcement is news, and record it.
 
-        A decision may come to nothing, so only announced ones are not repeated: a round that began before the last one
-        ended decides the same.
+        Decisions may come to nothing, so only announced ones are not repeated: an overlapping round decides the same.
         """
         if reason != "NodePoolReady":
             return True
@@ -228,13 +227,13 @@ def _by_pool(nodes: Iterable[Doc]) -> dict[str, tuple[str, ...]]:
 
 
 def _is_cordoned(node: Doc) -> bool:
-    """Return whether we have cordoned a node: those that a person has cordoned stay so."""
+    """Return whether we cordoned a node; those that a person cordoned stay so."""
     marked = CORDONED in (node["metadata"].get("annotations") or {})
     return marked and bool((node.get("spec") or {}).get("unschedulable"))
 
 
 def _is_foreign(pod: Doc, seen: Observation, pool: str, vacant: Set[str]) -> bool:
-    """Return whether a pod is foreign to its pool. Pods of DaemonSets and of the node itself are on every host."""
+    """Return whether a pod is foreign. DaemonSets and the node itself have a pod on every host."""
     meta = pod["metadata"]
     if any(one.get("kind") in ("DaemonSet", "Node") for one in meta.get("ownerReferences") or ()):
         return False
@@ -254,7 +253,7 @@ def _since(pod: Doc) -> float:
 
 
 def seconds(stamp: Any) -> float:
-    """Return an RFC 3339 time in seconds since the epoch, or 0 if there is none."""
+    """Return an RFC 3339 time as seconds since the epoch, or 0 without one."""
     try:
         return datetime.fromisoformat(re.sub(r"(\.\d{6})\d+", r"\1", str(stamp))).timestamp()
     except ValueError:

@@ -56,7 +56,6 @@ class PoolCache:
             return tuple(self._operations.values())
 
     def busy(self) -> bool:
-        """Return whether an operation is under way."""
         with self._lock:
             return any(not one.done for one in self._operations.values()) or any(
                 one.status in ("PROVISIONING", "STOPPING", "RECONCILING") for one in self._pools.values()

@@ -29,7 +29,7 @@ class Owner:
 
 
 def owner(pool: NodePool) -> Owner | None:
-    """Return the owner of a pool, or None if the pool is not ours."""
+    """Return the owner, or None if the pool is not ours."""
     labels = pool.labels
     keys = (pool_names.NAMESPACE, pool_names.JOBSET, pool_names.UID, pool_names.JOB)
     if labels.get(pool_names.MANAGED_BY) != pool_names.MANAGER or not all(labels.get(key) for key in keys):
@@ -55,7 +55,7 @@ def identity(pool: NodePool) -> Mapping[str, str]:
 def fits(pool: NodePool, need: Need) -> bool:
     """Return whether the pool has what the pod selects.
 
-    How the pool came to have it does not matter: a default that has changed since is no reason to replace it.
+    A default that has changed since its creation is no reason to replace it.
     """
     tolerated = all(_tolerated(key, value, need) for key, value, _ in pool.taints)
     return (

@@ -23,8 +23,6 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 
 class SliceRecord(msgspec.Struct, frozen=True):
-    """The record of one pool."""
-
     pool: str
     namespace: str = ""
     jobset: str = ""
@@ -40,7 +38,7 @@ SLICES: Kind[SliceRecord] = Kind("slices", SliceRecord, state="state", order="or
 
 
 class Writes(Protocol):
-    """An interface that tells whether this replica may write."""
+    """A check of whether this replica may write."""
 
     def leading(self) -> bool: ...
 

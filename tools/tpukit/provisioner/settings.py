@@ -42,8 +42,6 @@ class Capacity:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Options of one pool."""
-
     capacity: tuple[Capacity, ...] = (Capacity("on-demand"),)
     zones: tuple[str, ...] = ()
     node_service_account: str = ""
@@ -73,7 +71,7 @@ class Settings:
 
 
 def of_config_map(data: Mapping[str, str]) -> Settings:
-    """Read the settings of a ConfigMap. Raise Invalid with all problems at once."""
+    """Read a ConfigMap. Raise Invalid with all problems at once."""
     problems: list[Problem] = []
     known = {name: _NUMBERS[name] for name in _NUMBERS}
     numbers = _read(data, known, "ConfigMap", problems)

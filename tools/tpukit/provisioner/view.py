@@ -15,8 +15,7 @@ NODES = f"{pool_names.MANAGED_BY}={pool_names.MANAGER}"
 STALE_SECONDS = 120.0
 """Seconds without news after which a mirror is not trusted about deletions.
 
-A connected mirror receives a bookmark every minute. After its process was suspended, a mirror may be disconnected
-without knowing it yet.
+A connected mirror receives a bookmark every minute. After a suspension, it may be disconnected without knowing.
 """
 
 
@@ -34,7 +33,7 @@ class View(Protocol):
         """Return why the objects may be out of date, or "" if they are not. `now` is a time of `Clock.elapsed`."""
 
     def pods(self) -> list[Doc]:
-        """Return all pods that are placed on a node, read from the API server now."""
+        """Return all pods that are placed on a node, read now."""
 
 
 class MirrorView:

@@ -26,7 +26,7 @@ _POLL_SECONDS = 0.5
 
 
 class Leases(Protocol):
-    """The part of a cluster's interface that the lock needs."""
+    """The cluster operations that the lock needs."""
 
     def get(self, kind: str, name: str, namespace: str = "") -> dict[str, Any]: ...
     def create(self, document: dict[str, Any]) -> dict[str, Any]: ...
@@ -35,7 +35,7 @@ class Leases(Protocol):
 
 @dataclass(slots=True)
 class QuotaLock:
-    """A lock that is held. `check` it before each write: it raises Conflict if another process took it over."""
+    """A held lock. `check` it before each write: it raises Conflict after a takeover."""
 
     cluster: Leases
     clock: Clock

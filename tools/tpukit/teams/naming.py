@@ -30,7 +30,7 @@ def flavor_name(flavor: str) -> str:
 
 
 def amount(number: Decimal, key: shares.Key) -> str:
-    """Return an amount with its flavor: `2 × v4-16`, `12 chips of mine`, `3 CPUs of cpu`."""
+    """Return `2 × v4-16`, `12 chips of mine`, or `3 CPUs of cpu`."""
     return f"{number_of(number, key)} {'×' if _slices(number, key) else 'of'} {flavor_name(key[0])}"
 
 

@@ -72,8 +72,7 @@ def divide(available: Sequence[Quota], teams: Iterable[Team]) -> list[ClusterQue
 def _parts(quota: Quota, teams: Iterable[Team]) -> dict[str, int]:
     """Return the slices of this flavor for each team.
 
-    If there are fewer than were given, each team gets its proportional part in whole slices; the teams furthest below
-    their part get the remaining ones.
+    If there are too few, each team gets its part in whole slices, and the teams furthest below it get the rest.
     """
     given = {team.name: team.quota.get(quota.flavor, 0) for team in teams}
     shape, asked = naming.shape(quota.flavor), sum(given.values())
@@ -116,10 +115,7 @@ def check(available: Sequence[Quota], wanted: Team, rest: Iterable[Team], before
 
 
 def overdrawn(cluster_queues: Sequence[Doc]) -> list[str]:
-    """Return, in words, the flavors of which more is handed out than exists.
-
-    This happens when another tool replaces the common queue, for example.
-    """
+    """Return, in words, the flavors handed out beyond the total, as after another tool replaced the common queue."""
     if all(one["metadata"]["name"] != COMMON for one in cluster_queues):
         return []  # queues that another tool created, which keeps the sum
     ours = [shares.shares(one) for one in cluster_queues if _ours(one)]

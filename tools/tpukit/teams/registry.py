@@ -55,9 +55,9 @@ class Change:
 
 
 def read_queues(cluster: Cluster, team: str = "") -> tuple[Queues, bool]:
-    """Return the queues with their contents, and whether they include the jobs of other teams.
+    """Return the queues with their contents, and whether those include other teams' jobs.
 
-    A user with access to one team only gets what is visible of that team.
+    With access to one team only, return what is visible of that team.
     """
     try:
         return _read_queues(cluster, ""), True
@@ -103,7 +103,7 @@ def read_teams(cluster: Cluster, account: str, name: str = "") -> list[Team]:
 
 
 def plan(cluster: Cluster, request: Request, account: str) -> Change:
-    """Return the change that makes the team match the request, or raise if it is not possible."""
+    """Return the change that fulfils the request, or raise if it is impossible."""
     teams = read_teams(cluster, account)
     before = next((team for team in teams if team.name == request.name), None)
     if before is None:
@@ -236,7 +236,7 @@ def _is_first(document: Doc) -> bool:
 
 
 def _allows_root(labels: Mapping[str, str]) -> bool:
-    """Return whether programs may run as root. If our own policy applies, the Pod Security level is ignored."""
+    """Return whether programs may run as root. Our own policy overrides the Pod Security level."""
     if kueue.ACCESS in labels:
         return labels.get(kueue.ALLOW_ROOT) == "yes"
     return bool(labels.get(_POD_SECURITY, "restricted") != "restricted")
@@ -274,7 +274,7 @@ def _delete_jobs(cluster: Cluster, clock: Clock, team: str) -> None:
 
 
 def _owned(thing: Doc) -> bool:
-    """Return whether another object owns it, as a JobSet owns its Jobs."""
+    """Return whether it has an owner, as the Jobs of a JobSet do."""
     return bool(thing["metadata"].get("ownerReferences"))
 
 

@@ -40,7 +40,7 @@ def renewed(common: Doc, cluster_queues: Sequence[Doc]) -> list[dict[str, Any]]:
 def with_quota(teams: Iterable[Team], cluster_queues: Iterable[Doc]) -> list[Team]:
     """Return the teams, and those of which only a queue exists.
 
-    After a namespace was deleted by hand, for example, the team's quota is still handed out.
+    After its namespace was deleted by hand, for example, a team's quota is still handed out.
     """
     every = {team.name: team for team in teams}
     for queue in filter(is_team_queue, cluster_queues):

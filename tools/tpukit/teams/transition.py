@@ -39,7 +39,7 @@ def writes(current: Iterable[Doc], target: Sequence[dict[str, Any]]) -> list[dic
 
 
 def _at_most(queue: dict[str, Any], limits: Mapping[shares.Key, Decimal]) -> dict[str, Any]:
-    """Return the same queue with every quota limited to these."""
+    """Return the queue with every quota limited to these."""
     made = copy.deepcopy(queue)
     for group in made["spec"]["resourceGroups"]:
         for flavor in group["flavors"]:

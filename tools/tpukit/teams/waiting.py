@@ -168,7 +168,7 @@ def _missing(workload: Doc, key: shares.Key, need: Decimal, left: Decimal, clust
 
 
 def _otherwise(workload: Doc, queues: Queues) -> str:
-    """Return why a job waits although there is enough: it is Kueue's turn, or Kueue has given the reason."""
+    """Return why a job waits although there is enough: Kueue has not started it yet, or gives the reason."""
     if workloads.condition(workload, "QuotaReserved"):
         checks = workload.get("status", {}).get("admissionChecks", [])
         pending = [one["name"] for one in checks if one.get("state") != "Ready"]
