@@ -131,7 +131,7 @@ def stream(
     sends one SIGINT, for which Terraform finishes what is under way and saves its state. The second kills the command
     and all that it started.
 
-    With a `log`, the command prints into that file, which is read here: if this process is killed, the command has no
+    With a `log`, the command prints into that file, which is read here: if this process is killed, the command gets no
     broken pipe and runs to its end. It holds the files `inherit` open while it runs.
     """
     tail: deque[str] = deque(maxlen=_TAIL)

@@ -1,4 +1,4 @@
-"""Compare the cluster with the cluster file where Terraform runs elsewhere and its plan is not available."""
+"""Check for running jobs where Terraform runs elsewhere, by comparing the cluster with the cluster file."""
 
 from __future__ import annotations
 

@@ -385,7 +385,7 @@ def load(path: Path | None, sets: Sequence[str] = ()) -> ClusterSpec:
 
 
 def _quoted(item: str) -> str:
-    """Quote the value of a text field, so that YAML does not read `gke_version=1.34` as a number."""
+    """Quote the value of a text field, so that `gke_version=1.34` is not read as a number."""
     key, equals, text = item.partition("=")
     known = ClusterSpec.fields.get(key)
     plain = known is not None and isinstance(known.kind, Text) and text[:1] not in ('"', "'")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 NAMES = ("local", "cloud-build", "infra-manager")
 
 Ask = Callable[[str], bool]
-"""A question to the user, and whether they agree."""
+"""A function that asks the user and returns whether they agree."""
 Say = Callable[[str], None]
 
 

@@ -72,7 +72,7 @@ class Leadership:
             return left
 
     def lost(self, name: str) -> None:
-        """Do nothing: one key does not tell about the others, and the next renewal does."""
+        """Do nothing: one key says nothing about the lease, which the next renewal checks."""
 
     def release(self, *names: str) -> None:
         """Do nothing: one lease is for all keys."""

@@ -87,7 +87,7 @@ class Refusal:
 def needed(
     pod: Mapping[str, Any], jobset: Mapping[str, Any], defaults: Options, zones: Sequence[str], since: float
 ) -> Need | Refusal | None:
-    """Return the need of an unschedulable leader; None if it requests no TPU or has the provisioner disabled.
+    """Return the need of an unschedulable leader; None if it requests no TPU or opts out of the provisioner.
 
     `zones`: of the cluster, for JobSets that name none.
     """
