@@ -1,6 +1,5 @@
-"""The training environment on Google Cloud: made, changed, looked at and removed.
+"""Create, change, inspect and delete the training environment on Google Cloud.
 
-Works through the programs that people have anyway (terraform or tofu, gcloud, kubectl), each called with a list of
-arguments that `--dry-run` prints as it is run. No shell reads what a person wrote, and nothing is logged that opens a
-door.
+Calls terraform or tofu, gcloud and kubectl, each with a list of arguments that `--dry-run` prints as run. No shell
+interprets user input, and no credentials are logged.
 """

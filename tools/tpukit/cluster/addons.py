@@ -1,4 +1,4 @@
-"""JobSet, Kueue and the queues: put into a cluster at their pinned versions, and waited for."""
+"""Install JobSet, Kueue and the queues at their pinned versions, and wait until they are ready."""
 
 from __future__ import annotations
 
@@ -23,32 +23,32 @@ from tpukit.teams import lock, settling
 
 RELEASES = {"jobset": JOBSET, "kueue": KUEUE}
 MARK = "tpukit.dev/installed"
-"""On a controller, the release that was installed to its end, and its configuration where that is ours."""
+"""Annotation on a controller: the release that was fully installed, and the hash of our configuration if it has one."""
 CONFIGURED = "kueue"
 WAIT = "--timeout=10m"
 PATIENCE_SECONDS = 300.0
-"""A controller is available a little before its webhooks have their certificates."""
+"""Time limit for retries: webhooks get their certificates after their controller is available."""
 _RETRY_SECONDS = 5.0
 _TRIES = 5
 _BUSY = r"webhook|no endpoints|no matches for kind|context deadline|\(timeout\)"
-"""What an API server says that was not answered, or gave up after half a minute."""
+"""Errors of an API server that received no response, or gave up after half a minute."""
 _NOT_INSTALLED_YET = re.compile(_BUSY, re.I)
-"""Without what kubectl says of a release that it cannot fetch: nobody waits for that."""
+"""Excludes kubectl's errors about a release that it cannot fetch: waiting does not fix those."""
 _NOT_YET = re.compile(rf"{_BUSY}|connection refused|x509", re.I)
 
 
 def find(context: str, name: str) -> Command:
-    """Asks for the mark and the image of a controller; nothing where there is none."""
+    """Return the command that reads a controller's mark and image; no output if it is missing."""
     path = "{.metadata.annotations." + MARK.replace(".", r"\.") + "} {.spec.template.spec.containers[0].image}"
     return _kubectl(context, "get", *_controller(name), "--ignore-not-found", f"--output=jsonpath={path}")
 
 
 def install(context: str, name: str) -> tuple[Command, ...]:
-    """A release and our configuration, then its mark: half an installation is never taken for a whole one."""
+    """Return the commands that install a release and our configuration, with the mark of completion last."""
     url = f"https://github.com/kubernetes-sigs/{name}/releases/download/{RELEASES[name]}/manifests.yaml"
     configured = (
         _apply(context, f"--filename={configuration()}"),
-        # Pods read it when they begin.
+        # Pods read it at startup.
         _kubectl(context, "rollout", "restart", *_controller(name)),
     )
     return (
@@ -81,7 +81,7 @@ def cpu_nodes(context: str) -> Command:
 
 
 def quota_changes(context: str) -> Command:
-    """Asks for what is another with every change of quotas; nothing where there was none."""
+    """Return the command that reads a version of the quotas; no output before their first change."""
     version = "--output=jsonpath={.metadata.resourceVersion}"
     return _kubectl(
         context, "get", f"--namespace={lock.NAMESPACE}", f"lease/{lock.NAME}", "--ignore-not-found", version
@@ -93,7 +93,7 @@ def cluster_queues(context: str) -> Command:
 
 
 def apply_queues(context: str, folder: Path) -> tuple[Command, Command]:
-    """All but the quotas, and those write by write."""
+    """Return the commands that apply everything except the quotas, and then those, write by write."""
     return _apply(context, f"--kustomize={folder}"), _apply(context, f"--filename={folder / queues.QUOTAS}")
 
 
@@ -112,7 +112,7 @@ def lines(spec: ClusterSpec, context: str) -> list[str]:
 
 
 def run(spec: ClusterSpec, context: str, clock: Clock, say: Callable[[str], None]) -> None:
-    """Safe to repeat."""
+    """Install add-ons and queues. Safe to repeat."""
     programs.need("kubectl", "install it with `gcloud components install kubectl gke-gcloud-auth-plugin`")
     for name, version in RELEASES.items():
         installed, _, image = _do(find(context, name)).partition(" ")
@@ -161,7 +161,7 @@ def _apply_queues(
 
 
 def _patiently(command: Command, clock: Clock, doing: str, passing: re.Pattern[str]) -> None:
-    """Again while it fails with words of trouble that passes."""
+    """Retry a command while it fails with an error that matches `passing`."""
     until = clock.now() + PATIENCE_SECONDS
     while (done := programs.run(command)).code:
         if not passing.search(done.errors):
@@ -180,7 +180,7 @@ def _do(command: Command) -> str:
 
 
 def _apply(context: str, what: str) -> Command:
-    # Server-side: Kueue's definitions are larger than what a client may note down beside them.
+    # Server-side, because Kueue's definitions exceed the size of the annotation that a client-side apply writes.
     return _kubectl(context, "apply", "--server-side", "--force-conflicts", what)
 
 

@@ -1,6 +1,6 @@
-"""What a project needs before Terraform can work in it: APIs, a bucket for the state, accounts that builds run as.
+"""Prepare a project for Terraform: APIs, a bucket for the state, accounts that builds run as.
 
-Every step can be repeated: what is there is left as it is. What does not wait for each other runs side by side.
+Every step can be repeated and leaves what exists unchanged. Independent steps run in parallel.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tpukit.core.errors import Conflict, Denied
 BUILD_ACCOUNT = "tpu-cluster-build"
 MANAGER_ACCOUNT = "infrastructure-manager-sa"
 IMAGE_ACCOUNT = "tpu-image-build"
-"""Runs what Dockerfiles say, so it may read their source, write its log and push, and nothing else."""
+"""Account that runs Dockerfiles: it may read their source, write its log and push, and nothing else."""
 _BUILDERS = (BUILD_ACCOUNT, MANAGER_ACCOUNT)
 _ENABLE_SECONDS = 600.0
 _API_OFF = re.compile(r"SERVICE_DISABLED|has not been used in project|accessNotConfigured", re.IGNORECASE)
@@ -47,11 +47,11 @@ APIS = (
 )
 
 ROLES = (
-    # What the modules create, and no more. None of these makes its holder an owner, or another account: accounts are
-    # made here, by whoever may.
+    # Permissions for what the modules create, and no more. None lets its holder become an owner or another account:
+    # accounts are created here, with the permissions of the caller.
     "roles/aiplatform.user",  # TensorBoard
     "roles/artifactregistry.admin",
-    "roles/cloudbuild.builds.viewer",  # a build asks how long it may run before it begins
+    "roles/cloudbuild.builds.viewer",  # a build reads its own timeout before it begins
     "roles/compute.networkAdmin",
     "roles/compute.securityAdmin",  # firewall rules
     "roles/container.admin",
@@ -60,13 +60,13 @@ ROLES = (
     "roles/storage.admin",
 )
 
-# Earlier versions gave these for the whole project. Each lets its holder become any account of it.
+# Earlier versions granted these for the whole project. Each lets its holder become any account of the project.
 WITHDRAWN = ("roles/iam.serviceAccountAdmin", "roles/iam.serviceAccountUser", "roles/resourcemanager.projectIamAdmin")
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Something to have, the command that sees whether it is there, and the ones that make it."""
+    """A resource to have, the command that checks for it, and the commands that create it."""
 
     title: str
     make: tuple[Command, ...]
@@ -79,7 +79,7 @@ class Step:
 
 
 def lines(spec: ClusterSpec) -> list[str]:
-    """The command lines that `run` runs."""
+    """Return the command lines of `run`."""
     policy = [str(grants.read(spec.project_id)), "# unless the policy says so, tpu adds to it that"]
     policy += [f"#   {grant}" for grant in _grants(spec)]
     policy += [f"# and takes away that {grant}" for grant in _withdrawn(spec)]
@@ -92,7 +92,7 @@ def _after(spec: ClusterSpec) -> list[str]:
 
 
 def run(spec: ClusterSpec, clock: Clock, say: Callable[[str], None]) -> None:
-    """Safe to repeat; killed anywhere, the next run goes on."""
+    """Prepare the project. Safe to repeat and to interrupt."""
     have(_apis(spec), clock, say)
     programs.side_by_side([partial(have, step, clock, say) for step in _resources(spec)])
 
@@ -108,7 +108,7 @@ def run(spec: ClusterSpec, clock: Clock, say: Callable[[str], None]) -> None:
 
 
 def missing(spec: ClusterSpec) -> list[str]:
-    """Return the buckets and accounts that `run` would make. Nothing is changed."""
+    """Return the buckets and accounts that `run` would create, without changing anything."""
     lacking: list[str] = []
 
     def look(step: Step) -> None:
@@ -127,12 +127,12 @@ def missing(spec: ClusterSpec) -> list[str]:
 
 
 def source_bucket(project: str) -> str:
-    """Where the source of images lies until it is built."""
+    """Return the bucket that holds the source of images until they are built."""
     return f"{_in_names(project)}-image-source"
 
 
 def have(step: Step, clock: Clock, say: Callable[[str], None]) -> None:
-    """Make what is missing of a step, however late Google learns of the steps before it."""
+    """Create what is missing of a step, retrying until Google has propagated the steps before it."""
     doing, probe = f"bootstrap: {step.title}", step.probe
     there = probe is not None and gcloud.settled(lambda: gcloud.exists(probe, doing, limit=step.limit), clock)
     first, *rest = step.make
@@ -161,7 +161,7 @@ def _apis(spec: ClusterSpec) -> Step:
 
 
 def _resources(spec: ClusterSpec) -> list[Step]:
-    # Older versions of the state are the only way back from a bad one.
+    # Older versions of the state are the only way to recover from a bad one.
     versions = gcloud.command("storage", "buckets", "update", f"gs://{spec.state_bucket}", "--versioning")
     state, source = _bucket(spec, spec.state_bucket), _bucket(spec, source_bucket(spec.project_id))
     return [
@@ -172,7 +172,7 @@ def _resources(spec: ClusterSpec) -> list[Step]:
 
 
 def _accounts(spec: ClusterSpec) -> dict[str, str]:
-    """Names of accounts and what they are for. Those of nodes and workloads serve all clusters of the project."""
+    """Return account names and their titles. The accounts of nodes and workloads serve all clusters of the project."""
     builds = "Builds TPU training environments"
     made = {BUILD_ACCOUNT: builds, MANAGER_ACCOUNT: builds, IMAGE_ACCOUNT: "Builds images"}
     if not spec.create_service_accounts:
@@ -202,7 +202,7 @@ def _account(spec: ClusterSpec, name: str, title: str) -> Step:
 
 
 def _grants(spec: ClusterSpec) -> list[Grant]:
-    """On the project. What accounts of nodes and workloads have on one bucket or repository comes with that."""
+    """Return the grants on the project. Grants on one bucket or repository are created with that resource."""
     made = [Grant(_member(spec, IMAGE_ACCOUNT), "roles/logging.logWriter")]
     for name in _BUILDERS:
         made += [Grant(_member(spec, name), role) for role in _roles(spec, name)]
@@ -222,8 +222,11 @@ def _withdrawn(spec: ClusterSpec) -> list[Grant]:
 
 
 def _account_grants(spec: ClusterSpec) -> list[Step]:
-    """What builds may do with single accounts: run nodes as that of the nodes, and let a namespace act as that of the
-    workloads. Who may do the latter could act as it too; it can do less than a build can."""
+    """Return the grants of builds on single accounts.
+
+    Builds run nodes as the node account, and let a namespace act as the workload account. The latter lets them act as
+    it too, which can do less than they can.
+    """
     if spec.create_service_accounts:
         return []
     wanted = (

@@ -1,5 +1,8 @@
-"""What a Cloud Build of the environment looks at before it changes anything: how long it may run, as whom, where the
-state is, and what its plan takes away. Pure functions over what gcloud, kubectl and Terraform print."""
+"""Check a Cloud Build of the environment before it changes anything.
+
+Pure functions over the output of gcloud, kubectl and Terraform, about the timeout, the account, the location of the
+state, and what the plan deletes.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +14,16 @@ from tpukit.cluster.busy_pools import CLUSTER, Doomed
 from tpukit.core.errors import Conflict, Denied, Invalid
 
 SECONDS = {"provision": 4 * 3600, "destroy": 2 * 3600}
-"""A slice may take two hours to come, and the queues come after it. A build that is cut off leaves the state locked."""
+"""Minimum timeouts. A slice may take two hours, then the queues; a build that is cut off leaves the state locked."""
 PERMISSIONS = ("compute.networks.create", "container.clusters.create")
-"""Whoever lacks these cannot make an environment."""
+"""Permissions without which an account cannot create an environment."""
 OF_DEFAULTS = "resourcemanager.projects.setIamPolicy"
-"""What accounts that Google makes by itself lack even as editors. Ours has it under a condition, and is not asked."""
+"""Permission that Google's default accounts lack even as editors. Ours has it conditionally, so it is not checked."""
 _DEFAULT_ACCOUNTS = ("-compute@developer.gserviceaccount.com", "@cloudbuild.gserviceaccount.com")
 
 
 def time(build: Mapping[str, Any], verb: str) -> None:
-    """Refuses a build that may not run long enough."""
+    """Refuse a build whose timeout is too short."""
     seconds = float(str(build.get("timeout", "3600s")).removesuffix("s"))
     if seconds < SECONDS[verb]:
         raise Invalid(
@@ -31,7 +34,7 @@ def time(build: Mapping[str, Any], verb: str) -> None:
 
 
 def account(build: Mapping[str, Any], allowed: Mapping[str, Any], project: str) -> None:
-    """Refuses a build that runs as somebody who cannot do what it is for."""
+    """Refuse a build whose account lacks the permissions it needs."""
     email = str(build.get("serviceAccount", "")).rpartition("/")[2] or "an account that Google chose"
     by_default = email.endswith(_DEFAULT_ACCOUNTS) or "@" not in email
     needed = {*PERMISSIONS, *((OF_DEFAULTS,) if by_default else ())}
@@ -45,7 +48,7 @@ def account(build: Mapping[str, Any], allowed: Mapping[str, Any], project: str) 
 
 
 def older_state(state: Mapping[str, Any], steps: Mapping[str, str]) -> None:
-    """Refuses to make a second environment beside one whose state lies where all of them lay before."""
+    """Refuse to create a second environment next to one whose state has the old common prefix."""
     found = {
         instance.get("attributes", {}).get("name")
         for resource in state.get("resources", [])
@@ -64,7 +67,7 @@ def older_state(state: Mapping[str, Any], steps: Mapping[str, str]) -> None:
 
 
 def same_cluster(state: Mapping[str, Any], steps: Mapping[str, str]) -> None:
-    """Refuses a state that holds another cluster than the one asked for: it would be deleted."""
+    """Refuse a state that holds another cluster than the requested one, which would be deleted."""
     for name in _clusters(state.get("values", {}).get("root_module", {})):
         if name != steps["CLUSTER_NAME"]:
             raise Conflict(
@@ -83,7 +86,7 @@ def _clusters(module: Mapping[str, Any]) -> Iterator[str]:
 
 
 def replacing(going: Doomed, steps: Mapping[str, str]) -> None:
-    """Refuses to take pools or the cluster away from people who did not ask for that."""
+    """Refuse to delete or replace pools or the cluster unless `_ALLOW_REPLACE` is set."""
     if going and steps["ALLOW_REPLACE"] != "true":
         what = "the cluster" if going.everything else ", ".join(sorted(going.pools))
         raise Conflict(
@@ -93,7 +96,7 @@ def replacing(going: Doomed, steps: Mapping[str, str]) -> None:
 
 
 def running(going: Doomed, cluster: str, nodes: Mapping[str, Any], pods: Mapping[str, Any], evict: bool) -> None:
-    """Refuses while jobs run on what goes. `cluster`: absent, asked, or silent."""
+    """Refuse while jobs run on what would be deleted. `cluster` is "absent", "asked" or "silent"."""
     if not going or evict or cluster == "absent":
         return
     if cluster != "asked":

@@ -1,7 +1,6 @@
-"""What a Cloud Build of the environment was asked for: checked before anything is made, then written down for the
-steps that follow.
+"""Check the settings of a Cloud Build of the environment, and write them down for its later steps.
 
-Values reach those as files and never as text of a script. Needs Python and nothing else.
+Later steps read the values from files; they are never inserted into scripts. Depends on Python only.
 """
 
 from __future__ import annotations
@@ -28,16 +27,19 @@ _RELEASES = {"JobSet": "_JOBSET_API_VERSION", "Kueue": "_KUEUE_API_VERSION"}
 
 @dataclass(frozen=True, slots=True)
 class BuildSettings:
-    variables: Mapping[str, Any]  # of Terraform
-    steps: Mapping[str, str]  # what the scripts of the steps are told, by name
+    variables: Mapping[str, Any]  # Terraform variables
+    steps: Mapping[str, str]  # variables for the scripts of the steps, by name
 
     def shell(self) -> str:
-        """For a step to read with `.`: quoted, so that a value is never more than a value."""
+        """Return the variables as shell assignments for a step to source with `.`. No value is evaluated."""
         return "".join(f"{name}={shlex.quote(value)}\n" for name, value in self.steps.items())
 
 
 def read(given: Mapping[str, str], declared: str) -> BuildSettings:
-    """From the substitutions of a build, and the text of variables.tf. Raises Invalid with every problem at once."""
+    """Read the settings from a build's substitutions and the text of variables.tf.
+
+    Raise Invalid with all problems at once.
+    """
     problems = list(_problems(given))
     names = re.findall(r'^variable "(\w+)"', declared, re.MULTILINE)
     rest = _rest(given.get(REST, ""), names, problems)
@@ -56,7 +58,7 @@ def read(given: Mapping[str, str], declared: str) -> BuildSettings:
         "FORCE_DESTROY": given["_FORCE_DESTROY"],
         "STATE_BUCKET": given["_TF_STATE_BUCKET"],
         "STATE_PREFIX": given["_TF_STATE_PREFIX"] or state_prefix.of(cluster),
-        # Where an environment that was made before may be; nowhere else is looked when a person names the place.
+        # The prefix of environments made by earlier versions; not searched if the user names a prefix.
         "OLDER_PREFIX": "" if given["_TF_STATE_PREFIX"] else state_prefix.COMMON,
         "ALLOW_REPLACE": given.get("_ALLOW_REPLACE", "false"),
         "EVICT": given["_EVICT"],

@@ -1,8 +1,8 @@
-"""A step of the two Cloud Build files, run from a checkout with nothing installed:
+"""A step of the two Cloud Build files, run from a checkout without installation.
 
     PYTHONPATH=tools python3 -m tpukit.cluster.build_step settings | check | guard | data
 
-The steps around it ask Google, Terraform and the cluster, and leave the answers in the build's workspace.
+The surrounding steps query Google, Terraform and the cluster, and leave the answers in the build's workspace.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class _Environment:
 
 
 def data(workspace: Path) -> None:
-    """In an image that has gcloud: whether destroy would lose data."""
+    """Check whether destroy would lose data. Runs in an image that has gcloud."""
     steps = _steps(workspace)
     if steps["FORCE_DESTROY"] != "true":
         environment = _Environment(steps["PROJECT_ID"], steps["ARTIFACT_BUCKET"])
@@ -82,7 +82,7 @@ def _steps(workspace: Path) -> dict[str, str]:
 
 
 def _json(file: Path) -> dict[str, Any]:
-    """What a program printed; nothing where it printed nothing."""
+    """Return a program's JSON output, or {} if it is empty."""
     text = file.read_text(encoding="utf-8") if file.exists() else ""
     return dict(json.loads(text)) if text.strip() else {}
 

@@ -1,7 +1,7 @@
-"""No pool goes while it runs a job, unless told: which pools a plan takes away, and what runs on them.
+"""Refuse to delete a pool that runs a job, unless eviction is allowed.
 
-The rules are pure functions over what Terraform and kubectl print. Where the cluster cannot be asked, the answer is
-no: nobody assumes that nothing runs.
+The rules find the pools that a plan deletes and the jobs on them. They are pure functions over the output of Terraform
+and kubectl. If the cluster is unreachable, the deletion is refused.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _JOB_LABELS = ("jobset.sigs.k8s.io/jobset-name", "batch.kubernetes.io/job-name",
 _CHIPS = "google.com/tpu"
 _OVER = ("Succeeded", "Failed")
 _TRIES = 3
-"""A busy API server answers late now and then."""
+"""Attempts for each query: a busy API server sometimes responds late."""
 
 
 @dataclass(frozen=True, slots=True)
 class Doomed:
-    """Pools that would go, by name; all of them where the cluster itself goes."""
+    """Names of pools that would be deleted; all pools if the cluster itself would be."""
 
     pools: frozenset[str] = frozenset()
     everything: bool = False
@@ -44,7 +44,7 @@ class Doomed:
 
 
 def doomed(plan: Mapping[str, Any]) -> Doomed:
-    """What `terraform show -json` of a plan deletes or replaces."""
+    """Return what a plan deletes or replaces, from the output of `terraform show -json`."""
     gone = [
         change
         for change in plan.get("resource_changes", [])
@@ -55,7 +55,7 @@ def doomed(plan: Mapping[str, Any]) -> Doomed:
 
 
 def unlike(shapes: Mapping[str, Slice], nodes: Mapping[str, Any]) -> Doomed:
-    """TPU pools in a cluster that are not wanted, or have another shape, where there is no plan to look at."""
+    """Return TPU pools in the cluster that are not wanted or have another shape. Used where there is no plan."""
     there = {
         labels[POOL_LABEL]: (labels.get(_MACHINE), labels.get(TOPOLOGY_LABEL))
         for labels in (node["metadata"].get("labels", {}) for node in nodes["items"])
@@ -66,7 +66,7 @@ def unlike(shapes: Mapping[str, Slice], nodes: Mapping[str, Any]) -> Doomed:
 
 
 def busy(going: Doomed, nodes: Mapping[str, Any], pods: Mapping[str, Any]) -> dict[str, list[str]]:
-    """The jobs that run on pools that would go, as NAMESPACE/NAME, by pool."""
+    """Return the jobs that run on pools to be deleted, as NAMESPACE/NAME, by pool."""
     pool_of = {
         node["metadata"]["name"]: pool
         for node in nodes["items"]
@@ -81,7 +81,7 @@ def busy(going: Doomed, nodes: Mapping[str, Any], pods: Mapping[str, Any]) -> di
 
 
 def _job(pod: Mapping[str, Any]) -> str:
-    """The job that a pod belongs to; the pod itself where it holds chips by itself; none for the cluster's own."""
+    """Return the job of a pod; the pod itself if it holds chips without a job; "" for the cluster's own pods."""
     about = pod["metadata"]
     labels = about.get("labels", {})
     name = next((labels[label] for label in _JOB_LABELS if label in labels), "")
@@ -91,7 +91,7 @@ def _job(pod: Mapping[str, Any]) -> str:
 
 
 def questions(context: str) -> tuple[Command, Command]:
-    """The command lines that ask for nodes and pods."""
+    """Return the command lines that read nodes and pods."""
     ask = ("kubectl", f"--context={context}", "--request-timeout=20s", "get")
     return (
         Command((*ask, "nodes", "--output=json")),
@@ -100,7 +100,6 @@ def questions(context: str) -> tuple[Command, Command]:
 
 
 def nodes_and_pods(context: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Nodes and pods of the cluster."""
     programs.need("kubectl", "install it with `gcloud components install kubectl gke-gcloud-auth-plugin`")
     answers = []
     for question in questions(context):
@@ -108,7 +107,7 @@ def nodes_and_pods(context: str) -> tuple[dict[str, Any], dict[str, Any]]:
             done = programs.run(question)
             if not done.code:
                 break
-        else:  # kubectl prints an empty list where it was refused or timed out
+        else:  # kubectl prints an empty list when it was refused or timed out
             raise Conflict(
                 f"the cluster cannot be asked what runs there: {done.errors.strip() or 'no answer'}",
                 hint="`tpu cluster credentials` lets you ask it",
@@ -118,7 +117,7 @@ def nodes_and_pods(context: str) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def nodes_and_pods_before(what: str, context: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The same before something goes: without an answer it does not."""
+    """Return nodes and pods, or refuse the deletion if the cluster does not respond."""
     try:
         return nodes_and_pods(context)
     except Conflict as error:
@@ -126,7 +125,7 @@ def nodes_and_pods_before(what: str, context: str) -> tuple[dict[str, Any], dict
 
 
 def check(going: Doomed, context: str) -> None:
-    """Raises Conflict while jobs run on what would go."""
+    """Raise Conflict while jobs run on what would be deleted."""
     if not going:
         return
     what = "the cluster" if going.everything else _words(sorted(going.pools))

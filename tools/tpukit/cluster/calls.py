@@ -1,7 +1,7 @@
-"""The module calls of the root module as plain data, in Terraform's JSON syntax, with the values of a cluster file.
+"""The root module's module calls as plain data, in Terraform's JSON syntax, with the values of a cluster file.
 
-For those who compose the modules from Python. What the root module computes in HCL is computed here, and a test holds
-the plans of both against each other.
+For composing the modules from Python. This repeats in Python what the root module computes in HCL; a test compares the
+plans of both.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from tpukit.cluster import checks
 from tpukit.cluster.spec import ClusterSpec
 
 Of = Callable[[str, str], str]
-"""An expression for an output of a module."""
-_NULL = "${null}"  # JSON's own null would leave an argument out, and most of these have no default
+"""A function that returns the expression for a module's output."""
+_NULL = "${null}"  # JSON's own null would omit an argument, and most of these have no default
 
 
 def calls(spec: ClusterSpec, modules: str, prefix: str = "") -> dict[str, dict[str, Any]]:
-    """Arguments of every call, source and count among them, by the name of the call."""
+    """Return the arguments of every module call, including source and count, by the name of the call."""
 
     def of(module: str, output: str) -> str:
         return f"${{module.{prefix}{module}.{output}}}"
@@ -202,7 +202,7 @@ def _pools(spec: ClusterSpec) -> dict[str, Mapping[str, Any]]:
 
 
 def _grants(spec: ClusterSpec, workloads: str, nodes: str) -> dict[str, dict[str, str]]:
-    """Roles of Cloud Storage go to the bucket, so that no account reaches the project's other buckets."""
+    """Return the grants on the bucket. Roles of Cloud Storage apply only there, so no account reaches other buckets."""
     always = "roles/storage.legacyBucketReader"
     grants = {f"workloads {always}": {"role": always, "member": workloads}}
     for who, roles, member in (("workloads", spec.tpu_sa_roles, workloads), ("nodes", spec.gke_sa_roles, nodes)):
@@ -219,7 +219,7 @@ def _of_storage(role: str) -> bool:
 
 
 def _literal(value: Any) -> Any:
-    """What a person wrote, so that Terraform reads it as text and not as a template."""
+    """Return user input escaped, so that Terraform reads it as text and not as a template."""
     if isinstance(value, str):
         return value.replace("${", "$${").replace("%{", "%%{")
     if isinstance(value, dict):

@@ -8,7 +8,7 @@
     app.synth()
 
 Needs the extra `cdk`, and Node, which runs the library. The calls, and so the addresses in the state, are those of the
-root module: one can change over to the other.
+root module, so you can switch between the two.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class TrainingEnvironment(_constructs.Construct):  # type: ignore[misc, name-def
     """The modules of the root module, called as it calls them.
 
     `modules` is a folder, or a source as Terraform takes it, in place of the modules that came with tpukit. `prefix`
-    keeps the names of two environments in one stack apart. `calls` has the modules by name, for whoever builds on them.
+    keeps the names of two environments in one stack apart. `calls` has the modules by name, to build on.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class TrainingEnvironment(_constructs.Construct):  # type: ignore[misc, name-def
         module = _cdk.TerraformHclModule(
             self, name, source=source, variables=words, skip_asset_creation_from_local_modules=True
         )
-        # Without this the library names it after its way through the tree, and the state would not fit the root module.
+        # Otherwise the library derives the name from the construct tree, and the state would not match the root module.
         module.override_logical_id(name)
         if count is not None:
             module.add_override("count", count)
@@ -63,7 +63,7 @@ class TrainingEnvironment(_constructs.Construct):  # type: ignore[misc, name-def
 
 
 class TrainingStack(_cdk.TerraformStack):  # type: ignore[misc, name-defined]
-    """An environment by itself, with the provider and the state in Cloud Storage."""
+    """A stack with one environment, its provider, and its state in Cloud Storage."""
 
     def __init__(self, scope: Any, name: str, spec: ClusterSpec, *, modules: str | Path | None = None) -> None:
         super().__init__(scope, name)

@@ -1,6 +1,6 @@
-"""Rules between the fields of a cluster file. Each takes whatever was written, and is silent about what it cannot read.
+"""Rules between the fields of a cluster file. Each ignores values that it cannot read.
 
-So that a person hears of all that is wrong at once, these rules run even where single fields are wrong.
+The rules run even if single fields are wrong, so that all problems are reported at once.
 """
 
 from __future__ import annotations
@@ -20,17 +20,18 @@ _ZONE = re.compile(r"([a-z]+-[a-z]+[0-9]+)-[a-z0-9]+")
 _RANGES = ("subnet_ip_range", "pods_ip_range", "services_ip_range")
 _NO_FLEX_START = ("v3", "v4")  # https://cloud.google.com/kubernetes-engine/docs/concepts/dws
 _QUEUED = ("v6e", "tpu7x")
-"""Google refuses others: https://github.com/AI-Hypercomputer/xpk/pull/900 (all, December 2025) and
-https://github.com/GoogleCloudPlatform/cluster-toolkit/pull/5218 (these two since February 2026)."""
+"""Google refuses queued provisioning for others: https://github.com/AI-Hypercomputer/xpk/pull/900 (all, December 2025)
+and https://github.com/GoogleCloudPlatform/cluster-toolkit/pull/5218 (these two since February 2026).
+"""
 _LONGEST_POOL = 40
 MOST_POOLS = 200
-"""GKE's autoscaling grows slow beyond that."""
+"""Limit on pools: GKE's autoscaling becomes slow beyond it."""
 
 Values = Mapping[str, Any]
 
 
 def problems(values: Values) -> list[Violation]:
-    """All that is wrong between the fields of one file."""
+    """Return all violations between the fields of one file."""
     shapes, found = _shapes(values)
     for rule in _RULES:
         found += rule(values, shapes)
@@ -38,7 +39,7 @@ def problems(values: Values) -> list[Violation]:
 
 
 def pools(values: Values) -> dict[str, Values]:
-    """What is said of each pool, by its name: its own words, or the common ones."""
+    """Return the settings of each pool by its name: its own, or the common ones."""
     named = values.get("tpu_pools")
     if not isinstance(named, Mapping):
         count, prefix = values.get("num_tpu_pools"), values.get("tpu_node_pool_name_prefix")
@@ -53,17 +54,17 @@ def _pool(values: Values, pool: Values | None) -> Values:
     common = own.get("capacity") is None
     return {field: shape.get(field) for field in FIELDS} | {
         "capacity": (values if common else own).get("capacity"),
-        # A reservation of its own needs no capacity of its own where all pools are reserved.
+        # A pool with its own reservation needs no capacity of its own if all pools are reserved.
         "reservation_name": (values if common and own.get("reservation_name") is None else own).get("reservation_name"),
     }
 
 
 def _shapes(values: Values) -> tuple[dict[str, Slice], list[Violation]]:
-    """The slice behind every pool, and those that are none."""
+    """Return every pool's slice, and the violations of pools without one."""
     shapes: dict[str, Slice] = {}
     found: list[Violation] = []
     own = values.get("tpu_pools") if isinstance(values.get("tpu_pools"), Mapping) else {}
-    # The common shape is looked at even where there are no pools of it today.
+    # The common shape is checked even if no pool uses it.
     for name, pool in {"": _pool(values, None), **pools(values)}.items():
         if not _readable(pool):
             continue
@@ -101,7 +102,7 @@ def _zone(values: Values, shapes: Mapping[str, Slice]) -> Iterator[Violation]:
 
 
 def _cpu_zone(values: Values, shapes: Mapping[str, Slice]) -> Iterator[Violation]:
-    """Both are refused when Terraform plans, too."""
+    """Check the CPU pool's zone and machine type, as Terraform's plan does too."""
     zone, own, machine_type = values.get("zone"), values.get("cpu_zone"), values.get("cpu_pool_machine_type")
     if not (isinstance(zone, str) and (own is None or isinstance(own, str)) and isinstance(machine_type, str)):
         return
@@ -137,7 +138,7 @@ def _capacity(values: Values, shapes: Mapping[str, Slice]) -> Iterator[Violation
 
 
 def _reservation(name: str, own: Values, pool: Values) -> Iterator[Violation]:
-    """What is wrong with how a pool is bought, said of the words that are its own, or of the common ones."""
+    """Yield violations in how a pool is bought, at its own fields or the common ones."""
     capacity, reservation = pool["capacity"], pool["reservation_name"]
     if capacity == "reservation" and reservation is None:
         path = ("capacity",) if own.get("capacity") is None else ("tpu_pools", name, "capacity")
@@ -150,7 +151,7 @@ def _reservation(name: str, own: Values, pool: Values) -> Iterator[Violation]:
 
 def _ranges(values: Values, shapes: Mapping[str, Slice]) -> Iterator[Violation]:
     if values.get("create_subnet") is False:
-        return  # the ranges are those of a subnet that exists, which Terraform reads
+        return  # Terraform reads the ranges of an existing subnet
     ranges = {name: network for name in _RANGES if (network := _range(values.get(name)))}
     for first, second in ip_ranges.overlaps(ranges):
         room = ip_ranges.free(ranges[second].prefixlen, [one for name, one in ranges.items() if name != second])
@@ -205,7 +206,7 @@ def _range(value: object) -> IPv4Network | None:
 
 
 def _count(value: object) -> TypeGuard[int]:
-    """Small enough to count up to: the field itself refuses more."""
+    """Return whether a value is an integer small enough to count up to; the field itself refuses more."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 1_000_000
 
 

@@ -1,4 +1,4 @@
-"""The environment made by Cloud Build, through the two build files of the repository and their substitutions."""
+"""The environment managed by Cloud Build, through the repository's two build files and their substitutions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FILES = {"apply": "cloudbuild.provision.yaml", "destroy": "cloudbuild.destroy.ya
 class CloudBuild:
     def __init__(self, spec: ClusterSpec, *, source: Path, context: str, evict: bool, say: Say) -> None:
         self._spec, self._source, self._context, self._evict, self._say = spec, source, context, evict, say
-        self._replace = evict  # whether the build may delete or replace pools: only what the person was told of
+        self._replace = evict  # whether the build may delete or replace pools: only those shown to the user
 
     def lines(self, verb: str) -> list[str]:
         if verb == "status":
@@ -34,7 +34,7 @@ class CloudBuild:
                 "a build plans and applies in one go, and shows the plan in its log", hint="plan with --via local"
             )
         account = f"projects/{self._spec.project_id}/serviceAccounts/{self._account()}"
-        # The builds log to Cloud Logging, which the beta command can follow and the other cannot.
+        # The builds log to Cloud Logging, which only the beta command can follow.
         return gcloud.command(
             *("beta", "builds", "submit", str(self._source), f"--config={self._source / FILES[verb]}"),
             *(f"--project={self._spec.project_id}", f"--service-account={account}"),
@@ -43,7 +43,7 @@ class CloudBuild:
 
     def substitutions(self, verb: str) -> dict[str, str]:
         variables = self._spec.variables()
-        # An empty type leaves the shape to what says it in other words; left out, the build would take its default.
+        # An empty type leaves the shape to the other fields; if omitted, the build would use its default.
         said = substitutions.said({"tpu_type": "", **variables})
         if len(said.get(substitutions.REST, "").encode()) > substitutions.LONGEST:
             what = (

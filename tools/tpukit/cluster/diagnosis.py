@@ -1,4 +1,4 @@
-"""What Terraform, gcloud and kubectl complain of, as our errors: which resource, what happened, what to do."""
+"""Translate errors of Terraform, gcloud and kubectl into ours: which resource, what happened, what to do."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tpukit.core.errors import Conflict, Denied, Invalid, NoCapacity, NotFound, 
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """A kind of trouble, the texts by which it is known, and what to do about it."""
+    """A kind of error, the texts that identify it, and what to do about it."""
 
     kind: type[TpukitError]
     signs: re.Pattern[str]
     hint: str
-    elsewhere: str = ""  # the hint where another program than Terraform complains, if it is another one
+    elsewhere: str = ""  # hint for programs other than Terraform, if different
 
 
 def _cause(kind: type[TpukitError], signs: str, hint: str, elsewhere: str = "") -> Cause:
@@ -25,7 +25,7 @@ def _cause(kind: type[TpukitError], signs: str, hint: str, elsewhere: str = "") 
 
 
 CAUSES = (
-    # The first that fits is it, so what is special comes before what is general.
+    # The first match wins, so specific causes come before general ones.
     _cause(
         Conflict,
         r"acquiring the state lock|state lock|ConditionNotMet.*lock",
@@ -99,9 +99,9 @@ def cause(text: str) -> Cause | None:
 
 
 def error(found: Sequence[Diagnostic], doing: str, hint: Callable[[Diagnostic], str] = lambda found: "") -> TpukitError:
-    """One error for all that Terraform found wrong: its class is that of what must be seen to first.
+    """Return one error for all of Terraform's diagnostics; its class is that of the gravest one.
 
-    `hint` says what to do where more is known than the text tells.
+    `hint` returns what to do if more is known than the text tells.
     """
     causes = [cause(f"{one.summary}\n{one.detail}") for one in found]
     problems = [_problem(one, known, hint(one)) for one, known in zip(found, causes, strict=True)]
@@ -113,7 +113,7 @@ def error(found: Sequence[Diagnostic], doing: str, hint: Callable[[Diagnostic], 
 
 
 def failure(program: str, text: str, doing: str) -> TpukitError:
-    """The error behind what gcloud, kubectl or `terraform init` wrote to stderr before it gave up."""
+    """Return the error for what gcloud, kubectl or `terraform init` wrote to stderr before it failed."""
     known = cause(text)
     said = "\n  ".join(_gist(text)) or f"{program} said nothing"
     message = f"{doing} failed: {said}"
@@ -128,7 +128,7 @@ def failure(program: str, text: str, doing: str) -> TpukitError:
 
 
 def already_there(found: Diagnostic) -> bool:
-    """Whether the cloud has what Terraform was to make."""
+    """Return whether the resource that Terraform was to create already exists."""
     return bool(_THERE.search(f"{found.summary}\n{found.detail}"))
 
 
@@ -139,12 +139,12 @@ def _problem(found: Diagnostic, known: Cause | None, hint: str) -> Problem:
 
 
 def _gist(text: str) -> list[str]:
-    """The lines of a complaint that say something, without frames and ornaments."""
+    """Return the meaningful lines of an error, without frames and ornaments."""
     bare = (re.sub(r"^[╷│╵\s]+", "", line).strip() for line in text.splitlines())
     lines = [
         line for line in bare if line and not line.startswith(("There are some problems with the CLI", "WARNING:"))
     ]
-    # `terraform init` tells at length what it does before it tells what went wrong.
+    # `terraform init` prints its progress before the error.
     first = next((number for number, line in enumerate(lines) if line.startswith("Error: ")), 0)
     lines = lines[first:]
     return lines[:12]

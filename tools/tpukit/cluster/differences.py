@@ -1,4 +1,4 @@
-"""What a plan changes inside a resource: each value as it is, and as it will be. No I/O.
+"""Values that a plan changes inside a resource, before and after. No I/O.
 
 https://developer.hashicorp.com/terraform/internals/json-format#change-representation
 """
@@ -18,11 +18,11 @@ class Difference:
     path: str  # node_config.0.labels.team
     before: str
     after: str
-    replaces: bool = False  # whether the resource is made anew because of it
+    replaces: bool = False  # whether this change replaces the resource
 
 
 def by_address(plan: Mapping[str, Any]) -> dict[str, list[Difference]]:
-    """Of everything that a plan changes in place or replaces."""
+    """Return the differences of every resource that a plan changes in place or replaces."""
     return {
         str(change["address"]): found
         for change in plan.get("resource_changes", [])
@@ -33,7 +33,7 @@ def by_address(plan: Mapping[str, Any]) -> dict[str, list[Difference]]:
 
 
 def of(change: Mapping[str, Any]) -> list[Difference]:
-    """What differs between `before` and `after`. Secrets are not shown, and what only Terraform will know is said."""
+    """Return what differs between `before` and `after`. Mask secrets, and mark values known only after apply."""
     replacing = {_dotted(path) for path in change.get("replace_paths", [])}
     found = _compare(
         change.get("before"),
@@ -69,7 +69,7 @@ def _compare(
 
 
 def _names(before: Any, after: Any, unknown: Any) -> list[Any] | None:
-    """What both sides are made of; None where one of them is a plain value, or there is nothing on one side."""
+    """Return the keys or indices of both sides; None if either is a plain value or missing."""
     if isinstance(before, Mapping) and isinstance(after, Mapping):
         more = unknown if isinstance(unknown, Mapping) else {}
         return list(dict.fromkeys([*before, *after, *more]))

@@ -1,7 +1,7 @@
-"""Rules about what existed before the environment, and about regions that lack a service.
+"""Rules about resources that existed before the environment, and about regions that lack a service.
 
-Each takes whatever was written, and is silent about what it cannot read. Whether a network, a bucket or a repository
-that is said to exist does so, Terraform says while planning.
+Each ignores values that it cannot read. Terraform checks while planning that a network, bucket or repository declared
+as existing does exist.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Values = Mapping[str, Any]
 
 
 def problems(values: Values, given: Values) -> Iterator[Violation]:
-    """What does not go together; `given` are the fields that were written."""
+    """Yield fields that contradict each other; `given` has the fields that the user wrote."""
     yield from _network(values)
     yield from _subnet(values, given)
     if values.get("create_bucket") is False and values.get("force_destroy") is True:
@@ -73,7 +73,7 @@ def _tensorboard(values: Values) -> Iterator[Violation]:
 
 
 def _near(region: object) -> str:
-    """The region whose TensorBoard one takes for this region; empty where none is near."""
+    """Return the region whose TensorBoard serves this region; "" if none is near."""
     if not isinstance(region, str):
         return ""
     known = _known()

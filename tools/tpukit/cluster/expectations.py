@@ -1,4 +1,4 @@
-"""What a person is told before being asked to agree: what it costs, what of it is unknown, whether quota allows it."""
+"""Facts shown before the user confirms: cost, unknown costs, and whether quota allows it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _TPU_POOL = re.compile(r"""\btpu_pools\..*\["(?P<name>[^"]+)"\]$""")
 
 
 def lines(spec: ClusterSpec) -> list[str]:
-    """The command lines that `show` runs."""
+    """Return the command lines of `show`."""
     if not (wanted := quota.needs(spec)):
         return []
     asked = (quota.question(spec), *quota.questions(spec, wanted).values())
@@ -21,7 +21,7 @@ def lines(spec: ClusterSpec) -> list[str]:
 
 
 def show(spec: ClusterSpec, planned: Sequence[Planned] | None, say: Callable[[str], None]) -> None:
-    """`planned` is None where the plan cannot be seen from here: then everything may have to be made."""
+    """Print cost and quota. `planned` is None if the plan is unavailable here: everything may have to be created."""
     for line in running_costs.lines(running_costs.estimate(spec)):
         say(line)
     wanted = quota.needs(spec, None if planned is None else new_pools(planned))
@@ -31,7 +31,7 @@ def show(spec: ClusterSpec, planned: Sequence[Planned] | None, say: Callable[[st
 
 
 def new_pools(planned: Sequence[Planned]) -> set[str]:
-    """Names of the TPU pools that a plan makes. One that is replaced gives back what it takes."""
+    """Return the names of TPU pools that a plan creates. A replaced pool releases the quota that it takes."""
     return {
         found["name"]
         for change in planned

@@ -2,8 +2,8 @@
 
 Cloud Quotas has them by id and dimensions, as a QuotaInfo: https://cloud.google.com/docs/quotas/reference/rest.
 On-demand chips of the newest generations share one id, set apart by the dimension `tpu_family`; preemptible ones have
-an id for each generation (https://cloud.google.com/compute/resource-usage#tpu_quota). It says limits, and not what is
-used of them. Pure.
+an id for each generation (https://cloud.google.com/compute/resource-usage#tpu_quota). It has limits, but no usage.
+Pure.
 """
 
 from __future__ import annotations
@@ -17,8 +17,6 @@ _FAMILIES = "TPUS-PER-TPU-FAMILY-per-project-region"
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Where the quota of a generation is."""
-
     id: str
     dimensions: Mapping[str, str] = field(default_factory=dict)
 
@@ -36,14 +34,14 @@ _PREEMPTIBLE = {
 
 
 def of(generation: str, *, preemptible: bool) -> Family | None:
-    """Return the quota of a generation; None where the region's own list has it, or no source names it."""
+    """Return the quota of a generation; None if the region's own list has it, or no source names it."""
     return (_PREEMPTIBLE if preemptible else _ON_DEMAND).get(generation)
 
 
 def limit(info: Mapping[str, Any], region: str, dimensions: Mapping[str, str]) -> int | None:
-    """Return the limit that holds in a region, as the QuotaInfo has it; None where it names none.
+    """Return the limit for a region from the QuotaInfo; None if it names none.
 
-    The entry with the most dimensions holds: one without a region is that of all regions that have no own.
+    The entry with the most dimensions applies: one without a region covers all regions without their own.
     """
     wanted = {key.lower(): value.lower() for key, value in {"region": region, **dimensions}.items()}
     held = [(len(of_entry), value) for of_entry, value in _entries(info) if of_entry.items() <= wanted.items()]

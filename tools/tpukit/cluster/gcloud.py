@@ -1,4 +1,4 @@
-"""gcloud: what it is asked and what it answers. All it is told is on its command line, never in its settings."""
+"""Run gcloud and read its output. Pass every option explicitly; ignore gcloud's own configuration."""
 
 from __future__ import annotations
 
@@ -12,16 +12,15 @@ from tpukit.cluster.programs import Cancelled, Command
 from tpukit.core.clock import Clock
 from tpukit.core.errors import TpukitError
 
-if TYPE_CHECKING:  # a step of a build imports this with nothing installed
+if TYPE_CHECKING:  # a build step imports this without installed packages
     from tpukit.cluster.spec import ClusterSpec
 
 INSTALL = "install it: https://cloud.google.com/sdk/docs/install"
-# Google answers so too where one may not know: then the next step says what is missing.
+# Google also responds this way to callers without permission; the next step then reports what is missing.
 _MEANWHILE = re.compile(r"concurrent policy changes|service account \S+ does not exist", re.I)
 _NO_BINDING = re.compile(r"policy binding\b.*\bnot found", re.I)
 _PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
-# What was just made or switched on is not known everywhere at once:
-# https://cloud.google.com/iam/docs/access-change-propagation
+# Changes take time to propagate: https://cloud.google.com/iam/docs/access-change-propagation
 _NOT_EVERYWHERE_YET = re.compile(
     r"SERVICE_DISABLED|has not been used in project|not enabled on project|service account \S+ does not exist"
     r"|concurrent policy changes",
@@ -29,7 +28,7 @@ _NOT_EVERYWHERE_YET = re.compile(
 )
 _PATIENCE_SECONDS = 300.0
 LIMIT_SECONDS = 120.0
-"""For a single question or order; what waits for an operation of Google's gets more."""
+"""Time limit of a single command; commands that wait for a Google operation get more."""
 T = TypeVar("T")
 _ABSENT = re.compile(r"\b404\b|not[ _]found|does not exist|may not exist|unknown service account", re.I)
 
@@ -39,12 +38,12 @@ def command(*argv: str) -> Command:
 
 
 def email(account: str, project: str) -> str:
-    """Of a service account. A project of a domain (example.com:p) turns its parts around."""
+    """Return a service account's address. A domain-scoped project (example.com:p) has its parts reversed."""
     return f"{account}@{'.'.join(reversed(project.split(':')))}.iam.gserviceaccount.com"
 
 
 def pairs(values: Mapping[str, str]) -> str:
-    """KEY=VALUE,… as gcloud splits it; with another comma where a value has one (`gcloud topic escaping`)."""
+    """Return KEY=VALUE,… for gcloud, with another separator if a value has a comma (`gcloud topic escaping`)."""
     comma = next(sign for sign in ",;|#~" if not any(sign in value for value in values.values()))
     joined = comma.join(f"{key}={value}" for key, value in values.items())
     return joined if comma == "," else f"^{comma}^{joined}"
@@ -67,7 +66,7 @@ def read(question: Command, doing: str, *, limit: float = LIMIT_SECONDS) -> str:
 
 
 def read_if_there(question: Command, doing: str) -> str:
-    """What it answers; nothing where the thing is not there."""
+    """Return the output of a command, or "" if the resource does not exist."""
     programs.need("gcloud", INSTALL)
     done = programs.run(question, limit=LIMIT_SECONDS)
     if done.code and not _ABSENT.search(done.errors):
@@ -76,7 +75,7 @@ def read_if_there(question: Command, doing: str) -> str:
 
 
 def settled(attempt: Callable[[], T], clock: Clock) -> T:
-    """What `attempt` gives, tried again for a while where Google does not know yet what was made a moment ago."""
+    """Call `attempt`, retrying for a while if Google has not yet propagated a recent change."""
     until, pause = clock.now() + _PATIENCE_SECONDS, 1.0
     while True:
         try:
@@ -89,10 +88,10 @@ def settled(attempt: Callable[[], T], clock: Clock) -> T:
 
 
 def change_policy(order: Command, doing: str, clock: Clock) -> None:
-    """Add a binding to a policy, or take one away; one that is not there is away.
+    """Add a binding to a policy, or remove one; removing a missing binding succeeds.
 
-    Somebody else may change the policy between gcloud's reading and its writing, and an answer that is lost on its way
-    makes gcloud write again what is written. Google's own advice for both is to begin anew, a little later each time.
+    The policy may change between gcloud's read and write, and a lost response makes gcloud repeat a write. Google
+    recommends to retry both with growing pauses.
     """
     programs.need("gcloud", INSTALL)
     for pause in _PAUSES:
@@ -110,7 +109,7 @@ def read_json(question: Command, doing: str) -> Any:
 
 
 def follow(order: Command, doing: str, say: Callable[[str], None]) -> None:
-    """Run it and pass on what it says as it says it."""
+    """Run a command and pass on each line of its output as it appears."""
     programs.need("gcloud", INSTALL)
     done = programs.stream(order, say, on_note=say)
     if done.presses:
@@ -128,7 +127,7 @@ def describe_cluster(spec: ClusterSpec) -> Command:
 
 
 def get_credentials(spec: ClusterSpec) -> Command:
-    # By its DNS name: private clusters have no other way in, and IAM guards this one.
+    # Use the DNS endpoint: private clusters have no other, and IAM protects it.
     return command(
         *("container", "clusters", "get-credentials", spec.cluster_name),
         *(f"--project={spec.project_id}", f"--location={spec.region}", "--dns-endpoint"),

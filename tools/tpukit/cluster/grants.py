@@ -1,7 +1,7 @@
-"""Roles in the policy of a project: all that are missing are added in one change, and none is given twice.
+"""Roles in a project's policy: add all missing ones in one change, and none twice.
 
-A policy is read, changed and written back with the mark it was read with, so that a change by somebody else in between
-is refused by Google and not lost. https://cloud.google.com/iam/docs/policies#etag
+A policy is read, changed and written back with its etag, so that Google refuses the write if the policy has changed in
+between. https://cloud.google.com/iam/docs/policies#etag
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Policy = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """A role for a member, with the bounds that a condition sets. Of one title there is one condition."""
+    """A role for a member, with an optional condition. Each title has one condition."""
 
     member: str
     role: str
@@ -34,8 +34,10 @@ class Grant:
 
 
 def added(policy: Policy, grants: Sequence[Grant], withdrawn: Sequence[Grant] = ()) -> dict[str, Any] | None:
-    """The policy with all grants and without those withdrawn, whatever their condition; None where it is so already.
-    Bounds that we set earlier give way to those of now."""
+    """Return the policy with all grants and without those withdrawn, under any condition; None if nothing changes.
+
+    A grant replaces an earlier condition of the same title.
+    """
     bindings = [dict(binding) for binding in policy.get("bindings", [])]
     before = json.dumps(bindings, sort_keys=True)
     for grant in withdrawn:
@@ -83,7 +85,7 @@ def write(project: str, file: Path) -> Command:
 
 
 def apply(project: str, grants: Sequence[Grant], file: Path, withdrawn: Sequence[Grant] = ()) -> bool:
-    """Whether anything was to be changed. The policy passes through `file`, which is for its owner alone."""
+    """Apply the grants and return whether the policy changed. It passes through `file`, private to its owner."""
     wanted = added(gcloud.read_json(read(project), "reading the project's policy"), grants, withdrawn)
     if wanted is None:
         return False

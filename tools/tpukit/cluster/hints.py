@@ -1,7 +1,7 @@
-"""Hints that can be typed as they are: the cluster file, the variables and Terraform's folder in every command line.
+"""Complete hints with the cluster file, the variables and Terraform's folder, so that users can run them as shown.
 
-Whoever raises an error writes `tpu cluster apply` or `terraform untaint ADDRESS`. What a person has to type besides is
-known where their own command line is.
+Errors are raised with `tpu cluster apply` or `terraform untaint ADDRESS`; the remaining arguments are known only where
+the command line is.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SPEC_VERBS = ("up", "bootstrap", "plan", "apply", "destroy", "status", "addons"
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """What every command line about this cluster needs."""
+    """Arguments that every command line about this cluster needs."""
 
     words: Sequence[str] = ()  # cluster.yaml --set tpu_type=v4-32
     folder: Path | None = None  # of Terraform's files
@@ -31,7 +31,7 @@ class Completion:
         return _TERRAFORM.sub(self._terraform, _TPU.sub(self._tpu, text))
 
     def error(self, error: TpukitError) -> TpukitError:
-        """The same error with complete command lines in it."""
+        """Return the same error with complete command lines in it."""
         if isinstance(error, Invalid):
             problems = [Problem(one.where, self.text(one.what), self.text(one.hint)) for one in error.problems]
             return type(error)(problems)

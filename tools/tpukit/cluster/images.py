@@ -1,4 +1,4 @@
-"""Images of jobs: built by Cloud Build out of a folder with a Dockerfile, pushed, and known by their digest."""
+"""Build images of jobs with Cloud Build from a folder with a Dockerfile, push them, and refer to them by digest."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tpukit.core.errors import Invalid, NotFound, Problem, TpukitError
 _SECONDS = 3600
 _DOCKER = "gcr.io/cloud-builders/docker"
 _BUILD = re.compile(r"/builds/([-0-9a-f]{36})")
-# gcloud's advice to use its beta command, and what it says while it waits, help nobody here.
+# gcloud's advice to use its beta command and its progress messages do not help here.
 _NOISE = re.compile(r"only displays logs from|^gcloud beta builds|^Waiting for build|^Created \[|^$")
 
 
@@ -30,7 +30,7 @@ class Repository:
 
     @property
     def project(self) -> str:
-        """A project of a domain (example.com:p) is two parts of the address."""
+        """The project; a domain-scoped one (example.com:p) is two parts of the address."""
         return ":".join(self.url.split("/")[1:-1])
 
     @property
@@ -43,7 +43,7 @@ class Repository:
 
 
 def pushers(repository: Repository) -> Command:
-    """Lets the account that builds images push there, and to no other repository."""
+    """Return the command that lets the image build account push to this repository, and to no other."""
     email = gcloud.email(bootstrap.IMAGE_ACCOUNT, repository.project)
     return gcloud.command(
         *("artifacts", "repositories", "add-iam-policy-binding", repository.name),
@@ -57,8 +57,10 @@ def config_file() -> Path:
 
 
 def config(image: str, dockerfile: str) -> dict[str, Any]:
-    """The build: https://cloud.google.com/build/docs/building/build-containers. Its log goes where an account of one's
-    own may write it without a bucket for it."""
+    """Return the build: https://cloud.google.com/build/docs/building/build-containers.
+
+    It logs to Cloud Logging, where a user-specified account may write without a bucket.
+    """
     return {
         "steps": [{"name": _DOCKER, "args": ["build", "--file", dockerfile, "--tag", image, "."]}],
         "images": [image],
@@ -83,7 +85,7 @@ def check(folder: Path, dockerfile: str) -> None:
 
 
 def push(repository: Repository, folder: Path, dockerfile: str, name: str, tag: str, say: Callable[[str], None]) -> str:
-    """Build and push; the image by its digest. Ctrl-C leaves the build to itself."""
+    """Build and push an image, and return it by digest. Ctrl-C leaves the build running."""
     check(folder, dockerfile)
     programs.need("gcloud", gcloud.INSTALL)
     image, file = f"{repository.url}/{name}:{tag}", config_file()
@@ -121,7 +123,7 @@ def _digest(printed: str, image: str) -> str:
 
 
 def _failure(repository: Repository, build: str, errors: str) -> TpukitError:
-    """A build that was refused, or one that ran and failed: that one says why in its own record."""
+    """Return the error of a refused build, or of a failed one with the reason from its record."""
     if not build:
         return diagnosis.failure("gcloud", errors, "sending the build")
     project = f"--project={repository.project}"

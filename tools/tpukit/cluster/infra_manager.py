@@ -1,4 +1,4 @@
-"""The environment made by Infrastructure Manager, Google's own runner of Terraform."""
+"""The environment managed by Infrastructure Manager, Google's own runner of Terraform."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ from tpukit.cluster.workspace import Workspace
 from tpukit.core.errors import Invalid, Problem, TpukitError
 
 _VERSION = ".".join(map(str, terraform.MINIMUM))
-_REGION_WITHOUT = {"us-central2": "us-central1"}  # it has TPUs and few services
+_REGION_WITHOUT = {"us-central2": "us-central1"}  # it has TPUs, but few services
 
 
 class InfraManager:
-    """Previews, shows the preview's plan, asks, applies."""
+    """A runner that previews, shows the preview's plan, asks and applies."""
 
     def __init__(
         self, spec: ClusterSpec, *, modules: Path, context: str, evict: bool, say: Say, console: Console
     ) -> None:
         self._spec, self._context, self._evict = spec, context, evict
         self._say, self._console = say, console
-        # It keeps the state itself, and takes no backend.
+        # Infrastructure Manager keeps the state itself, and takes no backend.
         self._workspace = Workspace.of(spec, modules, "infra-manager")
 
     def lines(self, verb: str) -> list[str]:
@@ -82,12 +82,12 @@ class InfraManager:
             expectations.show(self._spec, progress.planned, self._say)
         if not ask(screen.question(verb, self._spec.cluster_name, progress)):
             return False
-        busy_pools.check(going, self._context)  # somebody may have sent a job while the person read
+        busy_pools.check(going, self._context)  # a job may have been submitted while the user read the plan
         self._follow(order, f"{verb} by Infrastructure Manager", self._describe())
         return True
 
     def _previewed(self, *, destroy: bool) -> tuple[Progress, dict[str, Any]]:
-        """What would be done, shown as the local way shows it. The preview itself is not left behind."""
+        """Create a preview, show its plan as `Local` does, and delete the preview."""
         there = True
         if not destroy:
             self._workspace.prepare()
@@ -165,7 +165,7 @@ class InfraManager:
 
     @property
     def _preview_name(self) -> str:
-        # One for each cluster: what a killed run left is deleted by the next.
+        # One for each cluster, so that the next run deletes what an interrupted run left.
         return self._deployment.replace("/deployments/", "/previews/") + "-preview"
 
     @property
@@ -173,7 +173,7 @@ class InfraManager:
         return self._workspace.folder.parent / "preview"
 
     def _preview_commands(self, *, destroy: bool, there: bool) -> tuple[Command, Command, Command, Command]:
-        """Deletes an earlier preview, makes one, fetches its plan, deletes it."""
+        """Return the commands that delete an old preview, create one, export its plan, and delete it."""
         name = self._preview_name
         of = (f"--deployment={self._deployment}",) if there else ()
         what = (self._account_flag, "--preview-mode=DELETE") if destroy else self._inputs()
@@ -217,7 +217,7 @@ class InfraManager:
 
 
 def _current(describe: Command) -> Any:
-    """What it describes as it is now; nothing where it cannot be seen, for it only explains another error."""
+    """Return the current description, or None if it cannot be read, since it only explains another error."""
     try:
         return gcloud.read_json(describe, "reading what Terraform said")
     except TpukitError:
@@ -225,7 +225,10 @@ def _current(describe: Command) -> Any:
 
 
 def _diagnostics(deployment: Any) -> list[Diagnostic]:
-    """What Terraform said there. https://cloud.google.com/infrastructure-manager/docs/reference/rest"""
+    """Return Terraform's errors.
+
+    https://cloud.google.com/infrastructure-manager/docs/reference/rest
+    """
     errors = deployment.get("tfErrors", []) if isinstance(deployment, dict) else []
     return [
         Diagnostic(

@@ -1,4 +1,4 @@
-"""The mark of a folder in which `terraform init` has nothing to do: it takes seconds, and little changes for it."""
+"""A mark for folders where `terraform init` would change nothing, since `init` takes seconds and is rarely needed."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _VARIABLES = ("TF_CLI_CONFIG_FILE", "TF_CLI_ARGS", "TF_CLI_ARGS_init", "TF_PLUGI
 
 
 class Initialized:
-    """A mark in Terraform's own data folder, with a hash of all that `init` reads. It goes with that folder."""
+    """A mark in Terraform's own data folder, with a hash of all that `init` reads. It is deleted with that folder."""
 
     def __init__(self, folder: Path, program: str, init: Command) -> None:
         self._folder, self._program, self._init = folder, program, init
         self._mark = folder / _DATA / _MARK
 
     def holds(self) -> bool:
-        """Whether the last `init` that succeeded here read the same files, with the same backend and program."""
+        """Return whether the last successful `init` here read the same files, with the same backend and program."""
         if "TF_DATA_DIR" in os.environ:
             return False
         with suppress(OSError):
@@ -33,7 +33,7 @@ class Initialized:
         return False
 
     def note(self) -> None:
-        """After an `init` that succeeded: it may have written the lock file."""
+        """Write the mark after a successful `init`, which may have written the lock file."""
         with suppress(OSError):  # then the next command runs `init` again
             if self._mark.parent.is_dir():
                 self._mark.write_text(self._hash())

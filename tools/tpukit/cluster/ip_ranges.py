@@ -1,4 +1,4 @@
-"""Ranges of addresses: whether they are ranges, whether they share addresses, and whether the nodes fit in."""
+"""Address ranges: parse them, find overlaps, and check that the nodes fit."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _SMALLEST, _LARGEST = 29, 8  # prefixes that a subnet may have
 
 @dataclass(frozen=True, slots=True)
 class Nodes:
-    """So many nodes with room for so many pods each."""
+    """A number of nodes, each with room for a number of pods."""
 
     count: int
     pods: int
 
 
 def parse(text: str) -> IPv4Network:
-    """Raises ValueError with a sentence, and what to write instead behind a line break."""
+    """Parse a range. Raise ValueError with a sentence and, after a line break, what to write instead."""
     try:
         network = IPv4Network(text, strict=False)
     except (AddressValueError, NetmaskValueError, ValueError):
@@ -38,7 +38,7 @@ def parse(text: str) -> IPv4Network:
 
 
 def pod_block(pods: int) -> int:
-    """Addresses that GKE gives a node: twice its pods, rounded up to a power of two, 16 at least.
+    """Return the addresses that GKE gives a node: twice its pods, rounded up to a power of two, at least 16.
 
     https://cloud.google.com/kubernetes-engine/docs/how-to/flexible-pod-cidr
     """
@@ -46,7 +46,7 @@ def pod_block(pods: int) -> int:
 
 
 def pods_needed(pools: list[Nodes]) -> int:
-    """Addresses for the pods of all nodes, and one block to spare for the node that comes and goes with an upgrade."""
+    """Return the addresses for the pods of all nodes, plus one block for the extra node of an upgrade."""
     blocks = [pod_block(pool.pods) for pool in pools]
     return sum(pool.count * block for pool, block in zip(pools, blocks, strict=True)) + max(blocks)
 
@@ -56,12 +56,12 @@ def nodes_needed(pools: list[Nodes]) -> int:
 
 
 def prefix(addresses: int) -> int:
-    """Of the smallest range that holds so many."""
+    """Return the prefix of the smallest range for this many addresses."""
     return 32 - (addresses - 1).bit_length()
 
 
 def free(prefix: int, taken: Iterable[IPv4Network]) -> IPv4Network | None:
-    """Return the first range of this size in 10.0.0.0/8 that shares nothing with those that are taken."""
+    """Return the first range of this size in 10.0.0.0/8 that overlaps none of `taken`."""
     used = list(taken)
     candidates = IPv4Network("10.0.0.0/8").subnets(new_prefix=prefix) if prefix >= _LARGEST else iter(())
     return next((one for one in islice(candidates, _TRIES) if not any(one.overlaps(other) for other in used)), None)

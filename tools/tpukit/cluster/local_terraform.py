@@ -1,4 +1,4 @@
-"""The environment made from this machine, by Terraform here."""
+"""The environment managed by Terraform on this machine."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _ON_GKE = re.compile(rf"""\b(?P<kind>{busy_pools.POOL}|{busy_pools.CLUSTER})\.th
 
 
 class Local:
-    """Plans, shows, asks, applies: what was shown is what is applied."""
+    """A runner that plans, shows, asks, and applies the plan that was shown."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class Local:
         self._terraform = Terraform(terraform.program(), self._workspace.folder)
 
     def lines(self, verb: str) -> list[str]:
-        """The command lines that `verb` runs."""
+        """Return the command lines of `verb`."""
         run = self._terraform
         lines = ["# tpu copies the Terraform files by itself; by hand that is", *self._workspace.lines()]
         lines.append(str(run.init(self._backend())))
@@ -101,12 +101,12 @@ class Local:
         except Cancelled:
             raise
         except TpukitError as error:
-            # In a network that existed before, the rules may be those of other clusters.
+            # In a network that existed before, the rules may belong to other clusters.
             ours = self._spec.create_network and "google_compute_network" in str(error)
             if not ours or not self._sweep():
                 raise
         self._console.print("GKE left firewall rules behind. They are gone now; once more:")
-        # The person has agreed to all of it already.
+        # The user has already agreed to all of it.
         return self._change("destroy", lambda question: True)
 
     def resources(self) -> list[str]:
@@ -148,12 +148,12 @@ class Local:
                 if verb == "apply":
                     expectations.show(self._spec, progress.planned, self._say)
                 wanted = {(one.address, one.action) for one in progress.planned}
-                # What is left of a plan that the person agreed to needs no second answer.
+                # The rest of a plan that the user agreed to needs no second confirmation.
                 if not wanted or not wanted <= self._agreed:
                     if not ask(screen.question(verb, self._spec.cluster_name, progress)):
                         return False
                     self._agreed = wanted
-                busy_pools.check(going, self._context)  # somebody may have sent a job while the person read
+                busy_pools.check(going, self._context)  # a job may have been submitted while the user read the plan
                 if self._make(verb, plan):
                     return True
             finally:
@@ -161,7 +161,7 @@ class Local:
         return self._change(verb, ask)  # with what was imported
 
     def _make(self, verb: str, plan: dict[str, Any]) -> bool:
-        """Carry the plan out. False: things that an interrupted run had made were imported, and a new plan is due."""
+        """Apply the plan. Return False if resources of an interrupted run were imported: a new plan is then needed."""
         begun = Unfinished(self._workspace.folder)
         title = "Applying" if verb == "apply" else "Destroying"
         try:
@@ -182,7 +182,7 @@ class Local:
         return True
 
     def _initialized(self, work: Callable[[], T]) -> T:
-        """What `work` returns, after `terraform init` where that has something to do."""
+        """Return the result of `work`, after running `terraform init` if needed."""
         self._workspace.prepare()
         order = self._terraform.init(self._backend())
         mark = Initialized(self._workspace.folder, self._terraform.program, order)
@@ -192,12 +192,12 @@ class Local:
             except Cancelled:
                 raise
             except TpukitError as error:
-                # Providers may be gone from a cache that they are linked from: Terraform then asks for `init`.
+                # Providers may have been deleted from the cache they are linked from: Terraform then asks for `init`.
                 if not _ASKS_FOR_INIT.search(str(error)):
                     raise
                 mark.forget()
         terraform.check(self._terraform.program)
-        # What it says of itself is of no use, but fetching providers may take a while.
+        # Its output is not useful, but fetching providers may take a while.
         self._run(order, "Preparing", "init", quiet=True)
         mark.note()
         return work()
@@ -241,7 +241,7 @@ class Local:
         return progress
 
     def _hint(self, found: Diagnostic) -> str:
-        """A pool whose creation lost its connection is in the cloud, and the state knows nothing of it."""
+        """Return the hint to import a pool or cluster that GKE has and the state lacks, or "" for other errors."""
         place = _ON_GKE.search(found.address)
         if not place or not diagnosis.already_there(found):
             return ""
@@ -266,7 +266,7 @@ class Local:
         (self._workspace.folder / PLAN_FILE).unlink(missing_ok=True)
 
     def _sweep(self) -> bool:
-        """GKE can leave firewall rules of its own behind, and no network goes while it has any."""
+        """Delete firewall rules left by GKE, which block the network's deletion. Return whether there were any."""
         project = self._spec.project_id
         rules = gcloud.read(rules_of_gke(project, self._spec.network_name), "looking for firewall rules").split()
         if rules:
@@ -276,7 +276,7 @@ class Local:
 
 
 def rules_of_gke(project: str, network: str) -> Command:
-    # Without quotes gcloud takes the parentheses for its own and refuses the filter.
+    # Without quotes, gcloud interprets the parentheses itself and refuses the filter.
     pattern = f'network ~ "/{network}$" AND name ~ "^(gke|k8s)-"'
     words = (f"--project={project}", f"--filter={pattern}", "--format=value(name)")
     return gcloud.command("compute", "firewall-rules", "list", *words)

@@ -1,4 +1,4 @@
-"""From what Terraform made to a person's settings, so that jobs need no flags."""
+"""Derive a user's settings from Terraform's outputs, so that jobs need no flags."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ _SAME_VALUE = {
     "tensorboard": "tensorboard",
     "service_account": "tpu_sa_name",
 }
-"""The output that becomes each setting as it is."""
+"""The output that becomes each setting unchanged."""
 
 
 def values(printed: Mapping[str, Any]) -> dict[str, Any]:
-    """The outputs by name, from what `terraform output -json` printed."""
+    """Return the outputs by name, from the output of `terraform output -json`."""
     return {name: output["value"] for name, output in printed.items()}
 
 
 def settings_from(outputs: Mapping[str, Any]) -> dict[str, str]:
-    """The settings that follow from outputs by name, checked. What the environment lacks is left out."""
+    """Return the settings that follow from outputs by name, validated. Omit those that the environment lacks."""
     found = {setting: outputs.get(output) for setting, output in _SAME_VALUE.items()}
     if database := outputs.get("firestore_database"):
         found["store"] = f"firestore://{outputs['project_id']}/{database}"
@@ -39,7 +39,7 @@ _SURVIVES = ("project", "region", "zone")
 
 
 def stale_settings(mine: Settings, made: Mapping[str, str], context: str) -> list[str]:
-    """Names of the settings that lead to a cluster that was deleted. `made`: the settings that its outputs became."""
+    """Return names of settings that refer to a deleted cluster. `made` has the settings derived from its outputs."""
     has = mine.to_json(given=True)
     if has.get("context") != context:
         return []

@@ -1,4 +1,4 @@
-"""A plan as `terraform show -json` writes it, for the same screen as one that Terraform prints as it goes.
+"""A plan as `terraform show -json` writes it, shown on the same screen as Terraform's streamed output.
 
 https://developer.hashicorp.com/terraform/internals/json-format
 """
@@ -22,7 +22,7 @@ _ACTIONS = {
 
 
 def progress(plan: Mapping[str, Any]) -> Progress:
-    """All changes of a plan, waiting."""
+    """Return all changes of a plan as waiting rows."""
     made = Progress()
     for change in _planned(plan):
         made.feed(change, 0.0)

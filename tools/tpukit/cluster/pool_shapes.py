@@ -1,6 +1,6 @@
-"""From what a cluster file says about its slices to the one shape that is meant, or to what is wrong with it.
+"""Resolve what a cluster file says about its slices to one shape, or to the field that is wrong.
 
-The same rules as the Terraform modules apply, only sooner: before anything is asked of a cloud.
+The rules are those of the Terraform modules, checked before any request to a cloud.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _MACHINE = "ct4p-hightpu-4t"
 
 
 class Wrong(Exception):
-    """One field that does not fit the others."""
+    """A field that does not fit the others."""
 
     def __init__(self, field: str, what: str, hint: str) -> None:
         super().__init__(field, what, hint)
@@ -29,7 +29,7 @@ def says_nothing(values: Mapping[str, Any]) -> bool:
 
 
 def resolve(values: Mapping[str, Any]) -> Slice:
-    """The slice that these fields mean; saying nothing means the guide's own v4-16."""
+    """Return the slice that these fields mean; the default is the guide's v4-16."""
     if says_nothing(values):
         return catalogue.find("v4-16")
     return _by_type(values) if values.get("tpu_type") is not None else _by_shape(values)

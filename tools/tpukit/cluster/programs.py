@@ -1,4 +1,4 @@
-"""Programs of others: found, shown as a command line, run. Arguments are lists, and no shell ever reads them."""
+"""External programs: find, show and run them. Arguments are lists, and no shell interprets them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _SECRETS = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command line as it is run."""
+    """A command line, exactly as it is run."""
 
     argv: tuple[str, ...]
 
@@ -43,13 +43,13 @@ class Command:
 @dataclass(frozen=True, slots=True)
 class Outcome:
     code: int
-    presses: int = 0  # of Ctrl-C, or of what means the same
-    errors: str = ""  # the end of what it wrote to stderr
+    presses: int = 0  # of Ctrl-C, or of an equivalent signal
+    errors: str = ""  # the end of its stderr
     output: str = field(default="", repr=False)
 
 
 class Cancelled(TpukitError):
-    """A person told it to leave, and it did."""
+    """An interruption by the user, after which the program exited."""
 
     exit_code = 130
 
@@ -59,12 +59,12 @@ def command(*argv: str) -> Command:
 
 
 def redact(text: str) -> str:
-    """Text of a program without what opens doors."""
+    """Return a program's text without credentials."""
     return _SECRETS.sub("[removed]", text)
 
 
 def need(program: str, hint: str) -> str:
-    """The full path of a program."""
+    """Return the full path of a program."""
     path = shutil.which(program)
     if path is None:
         raise NotFound(f"{program} is not on PATH", hint=hint)
@@ -72,9 +72,9 @@ def need(program: str, hint: str) -> str:
 
 
 def run(command: Command, *, given: str = "", limit: float | None = None) -> Outcome:
-    """Run to the end and keep what it prints. Raises Transient where that takes longer than `limit` seconds.
+    """Run to the end and keep the output. Raise Transient if that takes longer than `limit` seconds.
 
-    It runs in a process group of its own, since gcloud is a script around the program that does the work.
+    The command gets its own process group, since gcloud is a script around the program that does the work.
     """
     with subprocess.Popen(
         command.argv,
@@ -93,14 +93,14 @@ def run(command: Command, *, given: str = "", limit: float | None = None) -> Out
             raise Transient(
                 f"`{words}` did not end within {limit:.0f} s", hint="the same command again goes on from there"
             ) from error
-        except BaseException:  # Ctrl-C reaches us alone
+        except BaseException:  # Ctrl-C reaches this process only
             _kill(process)
             raise
     return Outcome(process.returncode, errors=redact(errors), output=output)
 
 
 def side_by_side(works: Sequence[Callable[[], None]], *, at_once: int = 4) -> None:
-    """Call all of them in threads. The first error ends it once those under way are done; the rest never start."""
+    """Call all works in threads. The first error is raised once those under way are done; the rest never start."""
     from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 
     with ThreadPoolExecutor(min(at_once, max(len(works), 1))) as pool:
@@ -125,14 +125,14 @@ def stream(
     log: Path | None = None,
     inherit: Sequence[int] = (),
 ) -> Outcome:
-    """Run and hand over each line as it comes; `on_note` gets those of stderr, in another thread.
+    """Run a command and pass on each line as it appears; `on_note` gets those of stderr, in another thread.
 
-    It runs in a process group of its own, so that the terminal's Ctrl-C reaches us alone. We send it one SIGINT, for
-    which Terraform finishes what is under way and saves its state, and wait. The second Ctrl-C kills it and all it
-    started.
+    The command gets its own process group, so that the terminal's Ctrl-C reaches this process only. The first Ctrl-C
+    sends one SIGINT, for which Terraform finishes what is under way and saves its state. The second kills the command
+    and all that it started.
 
-    With a `log` it prints into that file, which is read here: if this process is killed, nobody breaks the pipe that
-    it writes to, and it works on to its end. It holds the files `inherit` open for as long as it runs.
+    With a `log`, the command prints into that file, which is read here: if this process is killed, the command gets no
+    broken pipe and runs to its end. It holds the files `inherit` open while it runs.
     """
     tail: deque[str] = deque(maxlen=_TAIL)
     with _Leaving(on_leave) as leaving, _output(log) as output:
@@ -158,7 +158,7 @@ def stream(
             process.wait()
         finally:
             if process.poll() is None or leaving.presses:
-                _kill(process)  # it and what it left behind
+                _kill(process)  # the command and what it left behind
             process.wait()
             reader.join()
             if process.stdout:
@@ -176,7 +176,7 @@ def _output(log: Path | None) -> Iterator[IO[bytes] | None]:
 
 
 def _tail_of(log: Path, process: subprocess.Popen[str]) -> Iterator[str]:
-    """The lines of a file that a program writes, until it ends."""
+    """Yield the lines of a file that a program writes, until it ends."""
     with log.open(encoding="utf-8", errors="replace", newline="\n") as opened:
         rest, ended = "", False
         while True:
@@ -185,7 +185,7 @@ def _tail_of(log: Path, process: subprocess.Popen[str]) -> Iterator[str]:
             yield from (f"{line}\n" for line in lines)
             if ended and not text:
                 break
-            # Once more after its end: it may have written since.
+            # Read once more after its end, for what it wrote last.
             ended = process.poll() is not None
             if not text and not ended:
                 with suppress(subprocess.TimeoutExpired):
@@ -204,9 +204,9 @@ def _notes(process: subprocess.Popen[str], tail: deque[str], on_note: Callable[[
 
 
 class _Leaving:
-    """Ctrl-C, SIGTERM and a lost terminal all mean: leave, cleanly the first time.
+    """A handler of Ctrl-C, SIGTERM and a lost terminal, which stops cleanly the first time and kills the second.
 
-    It listens from before the program starts: nobody's Ctrl-C falls between the two.
+    It is installed before the program starts, so that no Ctrl-C is lost in between.
     """
 
     def __init__(self, on_leave: Callable[[int], None]) -> None:
@@ -216,7 +216,7 @@ class _Leaving:
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> _Leaving:
-        if threading.current_thread() is threading.main_thread():  # signals belong to it
+        if threading.current_thread() is threading.main_thread():  # only the main thread receives signals
             self._before = {number: signal.signal(number, self._leave) for number in _LEAVE}
         return self
 

@@ -1,8 +1,8 @@
-"""What bootstrap did a moment ago is not known everywhere at Google yet: whoever meets that waits, and tries again.
+"""Retry while Google propagates what bootstrap changed a moment ago.
 
-Enabled APIs answer and granted roles are in force within two minutes as a rule, and seven or more now and then.
+Enabled APIs and granted roles usually take effect within two minutes, and sometimes seven or more.
 https://cloud.google.com/iam/docs/access-change-propagation
-Later the same words mean what they say, and nobody waits.
+Later, the same errors are final and are not retried.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tpukit.core.clock import Clock
 from tpukit.core.errors import TpukitError
 
 SECONDS = 600.0
-_PAUSES = (5.0, 10.0, 20.0)  # then the last one again and again
+_PAUSES = (5.0, 10.0, 20.0)  # the last one repeats
 _SIGNS = re.compile(
     r"SERVICE_DISABLED|has not been used in project|accessNotConfigured|IAM_PERMISSION_DENIED|\b403\b|PERMISSION_DENIED"
     r"|does not have \S+ access|does not have access to service account|service account \S+ does not exist"
@@ -31,14 +31,14 @@ T = TypeVar("T")
 
 
 def note(spec: ClusterSpec, clock: Clock) -> None:
-    """Remember that something was enabled or granted in this project now."""
+    """Record the time of a change to this project's APIs or roles."""
     file = _file(spec)
     file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     file.write_text(json.dumps({"at": clock.now()}))
 
 
 def patiently(attempt: Callable[[], T], spec: ClusterSpec, clock: Clock, say: Callable[[str], None]) -> T:
-    """What `attempt` gives. It is called again where it failed as it does before Google knows, shortly after `note`."""
+    """Call `attempt`. Shortly after `note`, retry errors that propagation delays cause."""
     tries = 0
     while True:
         try:

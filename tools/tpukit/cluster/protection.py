@@ -1,7 +1,7 @@
-"""What a destroy would stop at half-way, or lose for ever: it is refused before anything goes.
+"""Refuse a destroy that would stop halfway or lose data, before anything is deleted.
 
-Terraform itself refuses to delete a bucket that holds something. It deletes a repository and a TensorBoard with all
-that is in them, so they are asked here.
+Terraform itself refuses to delete a bucket that is not empty. It deletes a repository and a TensorBoard with their
+contents, so these are checked here.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tpukit.cluster import busy_pools, gcloud
 from tpukit.cluster.programs import Command
 from tpukit.core.errors import Conflict
 
-if TYPE_CHECKING:  # a step of a build imports this with nothing installed
+if TYPE_CHECKING:  # a build step imports this without installed packages
     from tpukit.cluster.spec import ClusterSpec
 
 _BUCKET = "google_storage_bucket"
@@ -23,7 +23,7 @@ _DATABASE = "google_firestore_database"
 
 
 class Environment(Protocol):
-    """Whose data they are."""
+    """The owner of the data."""
 
     @property
     def project_id(self) -> str: ...
@@ -34,7 +34,7 @@ class Environment(Protocol):
 
 
 def check(spec: ClusterSpec, plan: Mapping[str, Any]) -> None:
-    """Raises Conflict where the plan, as `terraform show -json` writes it, deletes what is guarded."""
+    """Raise Conflict if the plan, as `terraform show -json` writes it, deletes protected resources."""
     for kind, before in _deleted(plan):
         if kind == busy_pools.CLUSTER and before.get("deletion_protection"):
             raise Conflict(
@@ -45,13 +45,13 @@ def check(spec: ClusterSpec, plan: Mapping[str, Any]) -> None:
 
 
 def check_data(environment: Environment, plan: Mapping[str, Any], way: str) -> None:
-    """Raises Conflict where the plan deletes data. `way`: how somebody says that they may go."""
+    """Raise Conflict if the plan deletes data. `way` says how to allow that."""
     if held := [line for kind, before in _deleted(plan) for line in _held(environment, kind, before)]:
         raise Conflict(f"destroy would lose data: {'; '.join(held)}", hint=f"copy away what you need; then {way}")
 
 
 def lines(spec: ClusterSpec) -> list[str]:
-    """The command lines that `check` runs, as far as they are known before there is a plan."""
+    """Return the command lines of `check`, as far as they are known without a plan."""
     if spec.force_destroy:
         return []
     made = [str(_objects(spec))] if spec.create_bucket else []
@@ -59,7 +59,7 @@ def lines(spec: ClusterSpec) -> list[str]:
 
 
 def _deleted(plan: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
-    """Kind, and how it is now."""
+    """Return the type and current values of what is deleted."""
     return [
         (change["type"], change["change"].get("before") or {})
         for change in plan.get("resource_changes", [])
@@ -68,7 +68,7 @@ def _deleted(plan: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
 
 
 def _held(spec: Environment, kind: str, before: Mapping[str, Any]) -> Iterator[str]:
-    """What somebody would miss of this resource."""
+    """Yield the data that deleting this resource would lose."""
     if kind == _BUCKET and not before.get("force_destroy") and _any(_objects(spec)):
         yield f"gs://{spec.artifact_repository_bucket_name} is not empty"
     if spec.force_destroy:

@@ -1,7 +1,7 @@
-"""The job queue in a cluster: Google accounts without keys, images by their digest, the documents of deploy/queue.
+"""Deploy the job queue: Google accounts without keys, images by digest, and the documents of deploy/queue.
 
-Every step can be repeated: what is there is left as it is. Images are tagged with what they were built of, so a run
-that was broken off, here or elsewhere, builds none a second time.
+Every step can be repeated and leaves what exists unchanged. Images are tagged by a hash of their source, so an
+interrupted run, here or elsewhere, never builds one twice.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _EMULATOR = "FIRESTORE_EMULATOR_HOST"
 @dataclass(frozen=True, slots=True)
 class Deployment:
     checkout: Path
-    project: str  # of the cluster and of its accounts
+    project: str  # of the cluster and its accounts
     context: str  # of the kubeconfig; empty: the current one
     repository: Repository
     team: str
@@ -53,7 +53,7 @@ class Deployment:
 
     @property
     def folder(self) -> Path:
-        """What is applied; it stays, to be read and compared."""
+        """The folder that is applied. It is kept, to read and compare."""
         return paths.data() / "queue" / "deploy" / self.project.replace(":", "_") / self.team
 
     @property
@@ -89,7 +89,7 @@ def check(asked: Deployment) -> None:
 
 
 def lines(asked: Deployment) -> list[str]:
-    """The command lines that `run` runs."""
+    """Return the command lines of `run`."""
     made = [str(_team_queue(asked))]
     made += [line for step in _accounts(asked) for line in step.lines()]
     made += [
@@ -106,7 +106,7 @@ def lines(asked: Deployment) -> list[str]:
 
 
 def run(asked: Deployment, clock: Clock, say: Callable[[str], None]) -> None:
-    """Safe to repeat; killed anywhere, the next run goes on."""
+    """Deploy the queue. Safe to repeat and to interrupt."""
     programs.need("kubectl", "install it with `gcloud components install kubectl gke-gcloud-auth-plugin`")
     if not do(_team_queue(asked)).strip():
         raise NotFound(f"team {asked.team} has no queue in this cluster", hint=f"`tpu team add {asked.team}` makes it")
@@ -130,7 +130,7 @@ def run(asked: Deployment, clock: Clock, say: Callable[[str], None]) -> None:
 
 
 def write(asked: Deployment, *, serve: str, worker: str) -> None:
-    """The folder of deploy/queue with this deployment's values. Images are NAME@DIGEST."""
+    """Write the folder of deploy/queue with this deployment's values. Images are NAME@DIGEST."""
     shutil.rmtree(asked.folder, ignore_errors=True)
     shutil.copytree(asked.checkout / "deploy" / "queue", asked.folder)
     values = {
@@ -145,7 +145,7 @@ def write(asked: Deployment, *, serve: str, worker: str) -> None:
         "REST_SERVICE_ACCOUNT": asked.email("tpukit-queue-rest"),
     }
     if emulator := os.environ.get(_EMULATOR):
-        values[_EMULATOR] = emulator  # pods find the store where whoever deploys finds it
+        values[_EMULATOR] = emulator  # pods reach the store at the address that the deploying machine uses
     text = "".join(f"{name}={value}\n" for name, value in values.items())
     (asked.folder / "config.env").write_text(text, encoding="utf-8")
     file = asked.folder / "kustomization.yaml"
@@ -156,7 +156,7 @@ def write(asked: Deployment, *, serve: str, worker: str) -> None:
 
 
 def tag(checkout: Path, dockerfile: str) -> str:
-    """Of an image: the same for the same source."""
+    """Return an image's tag, a hash of its source."""
     digest = hashlib.sha256()
     for path in _files(checkout, (*_SOURCE, dockerfile)):
         name = path.relative_to(checkout).as_posix()
@@ -179,7 +179,7 @@ def _files(checkout: Path, names: tuple[str, ...]) -> Iterator[Path]:
 def google_accounts(asked: Deployment) -> tuple[_Account, ...]:
     return (
         _Account("tpukit-queue", NAMESPACE, "creator"),
-        _Account(WORKER, asked.team, "queue-worker", "roles/storage.objectCreator"),  # runs anybody's code
+        _Account(WORKER, asked.team, "queue-worker", "roles/storage.objectCreator"),  # runs arbitrary code
         _Account("tpukit-queue-rest", NAMESPACE, "rest", "roles/storage.objectViewer"),
     )
 
@@ -204,7 +204,7 @@ def roles(asked: Deployment) -> list[Grant]:
 
 
 def _bindings(asked: Deployment) -> Iterator[Step]:
-    """Who may be which account (no keys), and who reaches the results. Given again they change nothing."""
+    """Yield the steps that let pods act as the accounts (without keys) and access the results. Safe to repeat."""
     for one in google_accounts(asked):
         email = asked.email(one.name)
         user = f"serviceAccount:{asked.project}.svc.id.goog[{one.namespace}/{one.service_account}]"
@@ -231,7 +231,7 @@ def _image(asked: Deployment, name: str, dockerfile: str, say: Callable[[str], N
 
 
 def _digest(asked: Deployment, name: str, label: str) -> Command:
-    """Out of the image's tags: `images describe` asks for vulnerabilities too, which is one more API to switch on."""
+    """Return the query of the image's tags. `images describe` would need the API for vulnerabilities too."""
     return gcloud.command(
         *("artifacts", "docker", "tags", "list", f"{asked.repository.url}/{name}"),
         *(f"--filter=tag~/tags/{label}$", "--format=value(version.basename())"),
@@ -243,7 +243,7 @@ def _unless(question: Command, order: Command) -> str:
 
 
 def _have_token(asked: Deployment, say: Callable[[str], None]) -> None:
-    """Made once, and on no command line."""
+    """Create the token once, on no command line."""
     if do(_token_exists(asked)).strip():
         return
     secret = {
@@ -255,7 +255,7 @@ def _have_token(asked: Deployment, say: Callable[[str], None]) -> None:
     try:
         do(_create(asked), json.dumps(secret))
     except Conflict:
-        return  # another deploy made it a moment ago
+        return  # another deployment created it a moment ago
     say(f"the token of the REST front end is in the Secret {NAMESPACE}/{TOKEN}")
 
 
@@ -283,7 +283,7 @@ def _rollout(asked: Deployment, name: str) -> Command:
 
 
 def _wait(asked: Deployment, name: str) -> None:
-    """Wait until all pods of a deployment serve. Raises what keeps them from it: a second deploy changes no pod."""
+    """Wait until all pods of a deployment are ready. Raise NotYet with the reasons if they are not."""
     if not programs.run(_rollout(asked, name)).code:
         return
     selector = f"--selector=app.kubernetes.io/component={name}"
@@ -297,7 +297,7 @@ def _wait(asked: Deployment, name: str) -> None:
 
 
 def waits_for(pod: Mapping[str, Any]) -> str:
-    """Return why a pod does not serve, as Kubernetes says; empty where it does."""
+    """Return why a pod is not ready, as reported by Kubernetes; "" if it is ready."""
     status = pod.get("status", {})
     for one in (*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])):
         state = one.get("state", {})

@@ -1,4 +1,4 @@
-"""Remove the job queue from a cluster: what `tpu queue deploy` applied, and its Google accounts. Safe to repeat.
+"""Remove what `tpu queue deploy` applied to a cluster, and its Google accounts. Safe to repeat.
 
 The store's documents, the results in the bucket and the images stay.
 """
@@ -16,11 +16,11 @@ from tpukit.core.clock import Clock
 from tpukit.core.errors import TpukitError
 
 _IMAGE = f"none@sha256:{'0' * 64}"
-"""In documents that are only deleted."""
+"""Placeholder image for documents that are only deleted."""
 
 
 def lines(asked: Deployment) -> list[str]:
-    """Return the command lines that `run` runs."""
+    """Return the command lines of `run`."""
     made = [f"# tpu writes what is deleted to {asked.folder}", str(_delete(asked))]
     made += [str(one) for one in _unbind(asked)]
     made += [f"# tpu withdraws that {one}" for one in deployment.roles(asked)]
@@ -45,7 +45,7 @@ def _delete_account(order: Command, say: Callable[[str], None]) -> None:
 
 
 def active(asked: Deployment) -> list[str]:
-    """Return the pods that run queued jobs of the team; empty where the cluster has none."""
+    """Return the pods that run queued jobs of the team; empty if there are none."""
     get = ("get", "pods", f"--namespace={asked.team}", "--selector=tpukit.dev/queue=worker", "--ignore-not-found")
     running = ("--field-selector=status.phase!=Succeeded,status.phase!=Failed", "--output=name")
     try:

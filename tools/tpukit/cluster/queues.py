@@ -1,8 +1,8 @@
-"""The queues over what a cluster has: a kustomization that `kubectl apply --kustomize` takes, and the quotas beside it.
+"""The queues over a cluster's resources: a kustomization for `kubectl apply --kustomize`, and a file of quotas.
 
-Nobody types a number of chips: the quota is what the pools have, less what teams were given of it as their own. Where
-pools went away that teams had been given, all of it is settled anew: the file of quotas has the teams' queues too,
-write by write, so that no moment hands out more than there was or is.
+The quota is what the pools have, less what teams were given as their own. If pools that teams had been given were
+deleted, all quotas are recomputed: the file of quotas then has the teams' queues too, write by write, so that at no
+time is more handed out than there was or is.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ def files(
     cluster_queues: Mapping[str, Any],
     queued: bool = False,
 ) -> dict[str, str]:
-    """The files of the kustomization, by name: for every TPU pool, and the nodes of the CPU pool.
+    """Return the files of the kustomization, by name, for every TPU pool and the nodes of the CPU pool.
 
-    Workloads of the namespace run as `account`, and act as the Google account `email`. The nodes, and the ClusterQueues
-    that are in the cluster, are lists as kubectl prints them. `queued`: flex-start slices come by queued provisioning.
+    Workloads of the namespace run as `account`, and act as the Google account `email`. The nodes, and the cluster's
+    ClusterQueues, are lists as kubectl prints them. `queued`: flex-start slices use queued provisioning.
     `QUOTAS` is applied by itself, after the rest.
     """
     cpus, memory_gb = _spare(cpu_nodes)
@@ -55,7 +55,7 @@ def files(
 
 
 def _spare(cpu_nodes: Mapping[str, Any]) -> tuple[int, int]:
-    """CPUs and GB of memory that jobs may have of the CPU pool. The other half is for JobSet, Kueue and GKE itself."""
+    """Return the CPUs and GB of memory for jobs in the CPU pool. The other half is for JobSet, Kueue and GKE."""
     free = [node["status"]["allocatable"] for node in cpu_nodes["items"]]
     cpus, memory = (sum(amount(node[name]) for node in free) / 2 for name in ("cpu", "memory"))
     return int(cpus), int(memory / 10**9)

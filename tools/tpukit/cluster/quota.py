@@ -1,6 +1,6 @@
-"""Whether the project's quota allows the slices that are to be made. What cannot be known beforehand is said to be so.
+"""Check whether the project's quota allows the slices to be created, and report what is unknown.
 
-Compute Engine lists the quotas of some generations for each region, with what is used of them. Cloud Quotas has those
+Compute Engine lists the quotas of some generations for each region, with their usage. Cloud Quotas has those
 of the others: https://cloud.google.com/kubernetes-engine/docs/how-to/tpus#ensure-quota
 """
 
@@ -18,14 +18,14 @@ from tpukit.core.errors import TpukitError
 from tpukit.core.quantities import counted
 
 _METRICS = {"v4": "TPU_PODSLICE_V4", "v5e": "TPU_LITE_PODSLICE_V5"}
-"""https://cloud.google.com/compute/docs/reference/rest/v1/regions"""
+"""Metrics by generation: https://cloud.google.com/compute/docs/reference/rest/v1/regions"""
 _PREEMPTIBLE = ("spot", "flex-start")
 _ASK = "https://console.cloud.google.com/iam-admin/quotas"
 
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """Chips of one generation, paid for in one way. Reserved ones take no quota."""
+    """Chips of one generation and capacity. Reserved chips take no quota."""
 
     generation: str
     preemptible: bool
@@ -33,18 +33,18 @@ class Need:
 
     @property
     def metric(self) -> str:
-        """Empty where Compute Engine lists none."""
+        """The name in Compute Engine's list, or "" if it lists none."""
         name = _METRICS.get(self.generation, "")
         return f"PREEMPTIBLE_{name}" if name and self.preemptible else name
 
     @property
     def family(self) -> Family | None:
-        """Where Cloud Quotas has it, if it does."""
+        """The quota's place in Cloud Quotas, if it has one."""
         return family_quota.of(self.generation, preemptible=self.preemptible)
 
 
 def needs(spec: ClusterSpec, pools: Collection[str] | None = None) -> list[Need]:
-    """Of the pools named, or of all."""
+    """Return the needs of the given pools, or of all."""
     chips: dict[tuple[str, bool], int] = {}
     said = checks.pools(spec.to_json())
     for name, shape in spec.shapes.items():
@@ -62,7 +62,7 @@ def question(spec: ClusterSpec) -> Command:
 
 
 def questions(spec: ClusterSpec, wanted: Sequence[Need]) -> dict[str, Command]:
-    """Ask Cloud Quotas for what the region's list does not have, by id."""
+    """Return the commands that read from Cloud Quotas what the region's list lacks, by id."""
     ids = dict.fromkeys(need.family.id for need in wanted if need.family)
     return {
         one: gcloud.command(
@@ -74,7 +74,7 @@ def questions(spec: ClusterSpec, wanted: Sequence[Need]) -> dict[str, Command]:
 
 
 def read_families(spec: ClusterSpec, wanted: Sequence[Need]) -> dict[str, Mapping[str, Any] | str]:
-    """Return what Cloud Quotas says of each id, or why it does not."""
+    """Return what Cloud Quotas reports for each id, or why it cannot be read."""
     found: dict[str, Mapping[str, Any] | str] = {}
     for one, command in questions(spec, wanted).items():
         try:
@@ -85,7 +85,7 @@ def read_families(spec: ClusterSpec, wanted: Sequence[Need]) -> dict[str, Mappin
 
 
 def read(spec: ClusterSpec) -> list[Mapping[str, Any]] | str:
-    """The quotas of the region, or why they cannot be read."""
+    """Return the quotas of the region, or why they cannot be read."""
     try:
         answer = gcloud.read_json(question(spec), "reading quotas")
     except TpukitError as error:
@@ -99,7 +99,7 @@ def lines(
     quotas: Sequence[Mapping[str, Any]] | str,
     families: Mapping[str, Mapping[str, Any] | str] | None = None,
 ) -> Iterator[str]:
-    """For a person, before the question."""
+    """Yield lines for the user to read before confirming."""
     for need in wanted:
         if need.family and families is not None:
             yield _of_family(region, need, need.family, families.get(need.family.id, {}))
@@ -118,7 +118,7 @@ def lines(
 
 
 def _of_family(region: str, need: Need, family: Family, info: Mapping[str, Any] | str) -> str:
-    """What is used is not said there, so a limit that is high enough is no promise."""
+    """Return the line for a quota without known usage, where a sufficient limit is no guarantee."""
     what = f"{counted(need.chips, 'more chip')} of {need.generation}{' (preemptible)' if need.preemptible else ''}"
     if isinstance(info, str):
         return f"Quota for {what} in {region}: unknown ({info.splitlines()[0]})"

@@ -1,4 +1,4 @@
-"""The same guard where Terraform runs elsewhere and its plan cannot be seen: the cluster is held against the file."""
+"""Check for running jobs where Terraform runs elsewhere, by comparing the cluster with the cluster file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def lines(spec: ClusterSpec, context: str) -> list[str]:
 
 
 def check(spec: ClusterSpec, context: str, verb: str) -> Doomed:
-    """What would go, or might. Raises Conflict while jobs run on it."""
+    """Return what would or might be deleted. Raise Conflict while jobs run on it."""
     if not gcloud.exists(gcloud.describe_cluster(spec), "looking for the cluster"):
         return Doomed()
     nodes, pods = busy_pools.nodes_and_pods_before(f"{spec.cluster_name} would be changed", context)

@@ -1,4 +1,4 @@
-"""What an environment costs an hour and a month by list prices. What has no known price is named, and not counted."""
+"""Cost of an environment by hour and month, by list prices. Items without a known price are listed, but not counted."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tpukit.cluster.spec import ClusterSpec
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """So many of one thing, and what they cost together an hour; None: not known."""
+    """A number of equal things, and their hourly price together; None if unknown."""
 
     what: str
     price: Price | None
@@ -24,11 +24,11 @@ class Item:
 class Estimate:
     zone: str
     items: tuple[Item, ...]
-    comes_and_goes: bool  # slices are there only while jobs want them
+    comes_and_goes: bool  # slices exist only while jobs want them
 
     @property
     def hour(self) -> float:
-        """Of what is known."""
+        """The hourly cost of items with a known price."""
         return sum(item.price.usd for item in self.items if item.price)
 
     @property
@@ -50,7 +50,7 @@ def estimate(spec: ClusterSpec) -> Estimate:
 
 
 def lines(found: Estimate) -> Iterator[str]:
-    """For a person, before the question."""
+    """Yield lines for the user to read before confirming."""
     yield f"What it costs in {found.zone}, by list prices in USD without tax:"
     width = max(len(item.what) for item in found.items)
     for item in found.items:

@@ -1,4 +1,4 @@
-"""A run of Terraform as a person watches it: a bar for each resource on a terminal, plain lines elsewhere."""
+"""Progress of a Terraform run: a bar for each resource on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from tpukit.core.quantities import counted
 from tpukit.jobs.report import duration
 
 ROWS = 20
-"""Under way at once that are shown; Terraform itself works on ten."""
+"""Maximum number of resources in progress to show; Terraform itself works on ten."""
 VALUES = 12
-"""That are shown of one resource that changes."""
+"""Maximum number of values to show of one changed resource."""
 LINES_SECONDS = 60.0
-"""Between two plain lines about one resource."""
+"""Seconds between two plain lines about one resource."""
 
 _DOING = {"create": "creating", "update": "changing", "delete": "deleting", "read": "reading", "refresh": "looking at"}
 _DONE = {"create": "created", "update": "changed", "delete": "deleted", "read": "read", "refresh": "looked at"}
@@ -36,7 +36,7 @@ _LEAVING = (
 
 
 class Screen:
-    """Takes events; shows what is under way, and leaves a line for what is done."""
+    """A display of the resources in progress, fed by events, with a line for each that is done."""
 
     def __init__(self, title: str, clock: Clock, console: Console) -> None:
         self.progress = Progress()
@@ -62,7 +62,7 @@ class Screen:
             self._live = None
 
     def leave(self, presses: int) -> None:
-        """Called out of a signal handler, where only the simplest of writing is safe."""
+        """Report the cancellation. Runs in a signal handler, where only a plain write is safe."""
         self._leaving = True
         if not self._live and presses == 1:
             os.write(2, f"{_LEAVING}\n".encode())
@@ -114,7 +114,7 @@ class Screen:
 
 
 def show_plan(progress: Progress, console: Console, changed: Mapping[str, Sequence[Difference]]) -> None:
-    """What a plan would do, before a person is asked: of what is `changed`, by address, the values of now and then."""
+    """Print what a plan would do. `changed` has the values before and after, by address."""
     console.print(_plan_table(progress, changed))
     for warning in progress.warnings():
         console.print(f"Warning: {warning.summary}: {warning.detail}", markup=False, soft_wrap=True)
@@ -133,7 +133,7 @@ def question(verb: str, name: str, progress: Progress) -> str:
 
 
 def _plan_table(progress: Progress, changed: Mapping[str, Sequence[Difference]]) -> Table:
-    """The changes of a plan, one a line, and the values that change below them."""
+    """Return a table of a plan's changes, one on each line, with their changed values below."""
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
@@ -151,6 +151,6 @@ def _plan_table(progress: Progress, changed: Mapping[str, Sequence[Difference]])
 
 
 def _why(change: Planned) -> str:
-    """`delete because count index`: Terraform's reasons may begin with the action."""
+    """Return action and reason; the latter may begin with the action: `delete because count index`."""
     reason = change.reason.replace("_", " ")
     return reason if reason.startswith(change.action) else f"{change.action} {reason}".strip()

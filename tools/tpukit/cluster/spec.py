@@ -1,7 +1,7 @@
-"""The cluster file: what the training environment is made of, under the variable names of the Terraform modules.
+"""The cluster file: the training environment's settings, under the variable names of the Terraform modules.
 
-What is left out is left to Terraform's own defaults. A wrong zone, type or range is refused here, in a moment, before
-any cloud is asked.
+Omitted fields get Terraform's own defaults. A wrong zone, type or range is refused here, before any request to a
+cloud.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FILE = "cluster.yaml"
 
 _BEYOND_TERRAFORM = ("tf_state_bucket", "tf_state_prefix", "any_zone")
 _NAME = r"[a-z](?:[-a-z0-9]*[a-z0-9])?"
-# Data, telemetry and what nodes need. The same list as in variables.tf.
+# Roles for data, telemetry and node operation. The same list as in variables.tf.
 _GRANTABLE = re.compile(
     r"(?:projects|organizations)/[^/]+/roles/[A-Za-z0-9_.]+|roles/(?:aiplatform|artifactregistry|autoscaling|bigquery"
     r"|cloudprofiler|cloudtrace|container\.defaultNodeServiceAccount$|datastore|logging|monitoring|pubsub"
@@ -121,7 +121,7 @@ _KMS_KEY = Text(
 
 
 class Pool(Model):
-    """One pool by its name: what differs from the common slices."""
+    """A pool by its name: its differences from the common slices."""
 
     tpu_type: str | None = field(TEXT, "Type of the slice.", "v4-32", default=None)
     tpu_machine_type: str | None = field(TEXT, "Machine type.", "ct4p-hightpu-4t", default=None)
@@ -134,7 +134,7 @@ class Pool(Model):
 
 
 class ClusterSpec(Model):
-    """What a person asks for: seven names are required."""
+    """The requested environment; seven names are required."""
 
     project_id: str = field(PROJECT, "Project of the environment.", "my-project-1")
     region: str = field(REGION, "Region of the cluster, the network and the bucket.", "us-central2")
@@ -326,7 +326,7 @@ class ClusterSpec(Model):
 
     @classmethod
     def between(cls, good: Mapping[str, Any], raw: Mapping[str, Any]) -> Iterator[Violation]:
-        """Rules between fields see what was written: a person hears of them even where single fields are wrong."""
+        """Yield violations between fields, from the raw values, so that they appear even if single fields are wrong."""
         defaults = {name: item.fallback() for name, item in cls.fields.items() if not item.required}
         given = {key: item for key, item in raw.items() if item is not None}
         yield from checks.problems(defaults | given)
@@ -342,17 +342,17 @@ class ClusterSpec(Model):
 
     @property
     def context(self) -> str:
-        """The name under which gcloud puts the cluster into a kubeconfig."""
+        """The cluster's name in a kubeconfig, as gcloud writes it."""
         return f"gke_{self.project_id}_{self.region}_{self.cluster_name}"
 
     @property
     def shapes(self) -> dict[str, Slice]:
-        """The slice behind every pool, by the pool's name."""
+        """The slice of every pool, by the pool's name."""
         return {name: pool_shapes.resolve(pool) for name, pool in checks.pools(self.to_json()).items()}
 
     @property
     def kinds(self) -> list[PoolKind]:
-        """What every pool is: its slice, and how it is bought."""
+        """The slice of every pool, and how it is bought."""
         found = []
         for pool in checks.pools(self.to_json()).values():
             capacity = pool["capacity"]
@@ -364,16 +364,16 @@ class ClusterSpec(Model):
 
     @property
     def common_shape(self) -> Slice:
-        """The slice of pools that say nothing else, whether or not there are any."""
+        """The slice of pools without their own shape, whether or not there are any."""
         return pool_shapes.resolve(self.to_json())
 
     def variables(self) -> dict[str, Any]:
-        """For Terraform: what was written, and nothing else."""
+        """Return the variables for Terraform: only those that the user wrote."""
         return {name: item for name, item in self.to_json(given=True).items() if name not in _BEYOND_TERRAFORM}
 
 
 def load(path: Path | None, sets: Sequence[str] = ()) -> ClusterSpec:
-    """The cluster in a file, in `--set` alone, or in both."""
+    """Load the cluster from a file, from `--set` alone, or from both."""
     root, found = located_yaml.parse(located_yaml.read(path, "cluster"), str(path)) if path else (Node({}, ""), [])
     if root.value is None:
         root.value = {}
@@ -385,7 +385,7 @@ def load(path: Path | None, sets: Sequence[str] = ()) -> ClusterSpec:
 
 
 def _quoted(item: str) -> str:
-    """`gke_version=1.34` is text: on the command line nobody can tell by the look of it."""
+    """Quote the value of a text field, so that `gke_version=1.34` is not read as a number."""
     key, equals, text = item.partition("=")
     known = ClusterSpec.fields.get(key)
     plain = known is not None and isinstance(known.kind, Text) and text[:1] not in ('"', "'")

@@ -1,10 +1,12 @@
-"""The folder of Terraform's state in its bucket: one for each cluster, because two that shared one would delete each
-other."""
+"""The folder of Terraform's state in its bucket.
+
+Each cluster has its own, because two clusters that shared one would delete each other.
+"""
 
 from __future__ import annotations
 
 COMMON = "gke-tpu-training-environment"
-"""Where builds had the state of every cluster before each had a folder of its own."""
+"""The folder of all clusters' state before each cluster had its own."""
 
 
 def of(cluster: str) -> str:

@@ -1,4 +1,4 @@
-"""What there is of an environment: state, cluster, pools and add-ons. What cannot be asked says why not."""
+"""The status of an environment: state, cluster, pools and add-ons. Parts that cannot be read report why."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def lines(spec: ClusterSpec, context: str) -> list[str]:
 
 
 def read(spec: ClusterSpec, context: str, resources: Callable[[], list[str]]) -> dict[str, Any]:
-    """Plain data for `--json`, asked for at the same time. A part that cannot be seen is {"problem": …}.
+    """Return plain data for `--json`, with all parts read in parallel. A part that cannot be read is {"problem": …}.
 
-    Terraform runs in the calling thread, which hears Ctrl-C.
+    Terraform runs in the calling thread, which receives Ctrl-C.
     """
     parts: dict[str, Callable[[], Any]] = {
         "resources": lambda: {"count": len(resources())},
@@ -46,7 +46,7 @@ def _cluster(spec: ClusterSpec) -> Any:
 
 
 def _pools(spec: ClusterSpec, context: str) -> dict[str, Any]:
-    """Every pool that there is or ought to be: its slice, its hosts and the jobs on it."""
+    """Return every existing or wanted pool: its slice, its hosts and the jobs on it."""
     nodes, pods = busy_pools.nodes_and_pods(context)
     jobs = busy_pools.busy(Doomed(everything=True), nodes, pods)
     found = {name: _pool(shape.name, shape.topology) for name, shape in spec.shapes.items()}
@@ -91,9 +91,9 @@ def _addons(context: str) -> tuple[Command, ...]:
 
 
 def _version(question: Command) -> str | None:
-    """The tag of the controller's image; nothing where it is not installed."""
+    """Return the tag of the controller's image, or None if it is not installed."""
     done = programs.run(question)
-    if done.code:  # kubectl prints an empty list where it was refused or timed out
+    if done.code:  # kubectl prints an empty list when it was refused or timed out
         raise diagnosis.failure("kubectl", done.errors, "looking for add-ons")
     items = json.loads(done.output)["items"]
     images = [box["image"] for item in items for box in item["spec"]["template"]["spec"]["containers"]]

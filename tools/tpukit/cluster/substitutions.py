@@ -1,4 +1,4 @@
-"""How Terraform's variables are said to the two Cloud Build files. The build itself reads this with Python alone."""
+"""Pass Terraform's variables to the two Cloud Build files. The build reads this with Python alone."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ VARIABLES = {
     "reservation_name": "_RESERVATION_NAME",
     "force_destroy": "_FORCE_DESTROY",
 }
-"""Variables with a substitution of their own; an empty one is left to Terraform's default."""
+"""Variables with a substitution of their own; an empty one gets Terraform's default."""
 REST = "_TF_VARS"
-"""All others together, as a JSON object."""
+"""Substitution for all other variables, as a JSON object."""
 LONGEST = 4000
-"""Bytes of one value: https://cloud.google.com/build/docs/configuring-builds/substitute-variable-values"""
+"""Maximum bytes of one value: https://cloud.google.com/build/docs/configuring-builds/substitute-variable-values"""
 
 
 def said(variables: Mapping[str, Any]) -> dict[str, str]:
-    """Variables of Terraform as substitutions."""
+    """Return Terraform's variables as substitutions."""
     own = {VARIABLES[name]: _text(value) for name, value in variables.items() if name in VARIABLES}
     rest = {name: value for name, value in variables.items() if name not in VARIABLES and name != "project_id"}
     return {**own, REST: json.dumps(rest, separators=(",", ":"))} if rest else own

@@ -1,7 +1,7 @@
-"""A Google account of a team's own: it reaches the team's folder of the bucket, and nothing of any other team.
+"""A Google account for one team, with access to the team's folder of the bucket and to no other team's.
 
-The folder is a managed one: https://cloud.google.com/storage/docs/managed-folders. A condition on the names of objects
-would let the account read and write below a prefix and not list it, because Google checks lists against the bucket.
+The folder is a managed one: https://cloud.google.com/storage/docs/managed-folders. With a condition on object names,
+the account could read and write below a prefix but not list it, because Google checks lists against the bucket.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from tpukit.core.clock import Clock
 _LONGEST = 30
 ROLE = "roles/storage.objectUser"
 BUCKET_ROLE = "roles/storage.bucketViewer"
-"""On the whole bucket: what it is, and nothing that is in it. Orbax asks that before it removes an old checkpoint."""
+"""Role on the whole bucket for its metadata, not its objects. Orbax reads it before it removes an old checkpoint."""
 
 
 def account_of(team: str) -> str:
-    """The name of a team's account: within Google's 6 to 30 characters, and one for each team."""
+    """Return the name of a team's account: within Google's 6 to 30 characters, and unique to the team."""
     plain = f"team-{team}"
     if len(plain) <= _LONGEST and not plain.endswith("-"):
         return plain
@@ -30,7 +30,7 @@ def account_of(team: str) -> str:
 
 
 def folder_of(team: str, bucket: str) -> str:
-    """The team's part of a bucket; what its members write as `artifacts` in their settings."""
+    """Return the team's part of a bucket, which its members set as `artifacts` in their settings."""
     return f"{bucket.rstrip('/')}/teams/{team}"
 
 
@@ -70,7 +70,7 @@ def _on_bucket(verb: str, bucket: str, email: str) -> Command:
 
 
 def removal(team: str, email: str, bucket: str) -> list[Command]:
-    """What takes account and folder away. A folder with something in it is refused."""
+    """Return the commands that delete account and folder. Google refuses a folder that is not empty."""
     return [
         _on_bucket("remove", bucket, email),
         gcloud.command("storage", "managed-folders", "delete", f"{folder_of(team, bucket)}/"),
@@ -83,6 +83,6 @@ def lines(made: list[Step]) -> list[str]:
 
 
 def run(made: list[Step], clock: Clock, say: Callable[[str], None]) -> None:
-    """Safe to repeat: what is there stays as it is."""
+    """Create account and folder. Safe to repeat."""
     for step in made:
         bootstrap.have(step, clock, say)

@@ -1,8 +1,8 @@
-"""What a member of a team needs at Google Cloud besides the role in the team's namespace.
+"""Roles that team members need at Google Cloud, besides the role in the team's namespace.
 
-The control plane is reached by its DNS name, which takes the IAM permission `container.clusters.connect`
-(https://cloud.google.com/kubernetes-engine/docs/concepts/network-isolation). The role that brings it shows clusters and
-gives nothing inside them.
+Access to the control plane by its DNS name requires the IAM permission `container.clusters.connect`
+(https://cloud.google.com/kubernetes-engine/docs/concepts/network-isolation). The role that includes it shows clusters
+and gives no access inside them.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from tpukit.cluster.programs import Command
 
 CONNECT = "roles/container.clusterViewer"
 LOGS = "roles/logging.viewer"
-"""For `tpu job logs` of pods that are gone. It shows the logs of the whole project."""
+"""Role for `tpu job logs` of deleted pods. It shows the logs of the whole project."""
 
 
 def people(members: Sequence[str]) -> list[str]:
-    """Return those that IAM knows; accounts of the namespace are Kubernetes' own."""
+    """Return the members that IAM knows; service accounts of the namespace belong to Kubernetes."""
     return [one for one in members if one.startswith(("user:", "group:"))]
 
 
 def commands(team: str, members: Sequence[str], project: str, bucket: str) -> list[Command]:
-    """Return the commands that grant it; `bucket` is "" where the team's folder is not known."""
+    """Return the commands that grant the roles; `bucket` is "" if the team's folder is unknown."""
     return [command for one in people(members) for command in _of(team, one, project, bucket)]
 
 

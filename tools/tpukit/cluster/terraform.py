@@ -1,4 +1,4 @@
-"""Terraform or OpenTofu: found, checked for its age, and called. Its output is read as it comes."""
+"""Terraform or OpenTofu: find it, check its version, and run it. Its output is read as it appears."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tpukit.cluster.terraform_events import Diagnostic, Event
 from tpukit.core.errors import Conflict, NotFound, TpukitError
 
 MINIMUM = (1, 5, 7)
-"""The newest that Infrastructure Manager runs, so the modules keep to it."""
+"""The newest version that Infrastructure Manager runs, so the modules require no newer one."""
 PROGRAMS = ("terraform", "tofu")
 PLAN_FILE = "shown.tfplan"
 
@@ -25,12 +25,12 @@ _LOG_FILE = "output.jsonl"
 
 
 def program() -> str:
-    """The one that is installed; Terraform where both are, or none."""
+    """Return the installed program; Terraform if both are installed, or neither."""
     return next((name for name in PROGRAMS if shutil.which(name)), PROGRAMS[0])
 
 
 def check(name: str) -> str:
-    """Its version, if it is new enough."""
+    """Return the version, or raise if it is too old."""
     need = ".".join(map(str, MINIMUM))
     if shutil.which(name) is None:
         raise NotFound(
@@ -53,14 +53,14 @@ def check(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Terraform:
-    """Command lines for one folder, and the running of them."""
+    """Command lines for one folder, and how to run them."""
 
     program: str
     folder: Path
     inherit: tuple[int, ...] = ()  # files that a run holds open: the lock of its folder
 
     def init(self, backend: Mapping[str, str]) -> Command:
-        # Without -reconfigure a changed bucket would ask whether to copy the state there.
+        # Without -reconfigure, a changed bucket would prompt whether to copy the state there.
         config = (f"-backend-config={key}={value}" for key, value in backend.items())
         return self._command("init", "-input=false", "-no-color", "-reconfigure", *config)
 
@@ -75,7 +75,7 @@ class Terraform:
         return self._command("apply", "-input=false", "-json", _LOCK, PLAN_FILE)
 
     def adopt(self, variables: Mapping[str, Any], address: str, name: str) -> Command:
-        """Takes what is in the cloud under `name` for the resource at `address`."""
+        """Return the command that imports the cloud resource `name` as the resource at `address`."""
         return self._command("import", "-input=false", _LOCK, *_values(variables), address, name)
 
     def output(self) -> Command:
@@ -99,8 +99,10 @@ class Terraform:
         on_leave: Callable[[int], None] = lambda presses: None,
         hint: Callable[[Diagnostic], str] = lambda found: "",
     ) -> Outcome:
-        """Run to the end. Raises what Terraform found wrong, each with its `hint`; whether it was told to leave is in
-        the outcome."""
+        """Run to the end. Raise Terraform's errors, each with its `hint`.
+
+        The outcome tells whether the run was interrupted.
+        """
         wrong: list[Diagnostic] = []
 
         def take(line: str) -> None:
@@ -123,7 +125,7 @@ class Terraform:
         return done
 
     def read(self, command: Command, doing: str) -> str:
-        """What it prints, unseen by others: plans and outputs may hold what is nobody's business."""
+        """Return the command's output without printing it: plans and outputs may hold secrets."""
         done = programs.run(command)
         if done.code:
             raise diagnosis.failure(self.program, done.errors, doing)
@@ -135,5 +137,5 @@ def _values(variables: Mapping[str, Any]) -> list[str]:
 
 
 def _value(value: Any) -> str:
-    """A value as `-var` takes it: text as it is, the rest as an expression in which nothing is interpolated."""
+    """Return a value for `-var`: text unchanged, the rest as an expression without interpolation."""
     return value if isinstance(value, str) else json.dumps(value).replace("${", "$${").replace("%{", "%%{")

@@ -1,6 +1,6 @@
-"""What `terraform … -json` says, line by line, as plain data.
+"""Parse the output of `terraform … -json`, line by line, into plain data.
 
-No I/O. A line of another version, a torn one or one that is no JSON at all is never an error: it is a note, or nothing.
+No I/O. A line of another version, a truncated one or one that is not JSON is never an error: it is a note, or nothing.
 https://developer.hashicorp.com/terraform/internals/machine-readable-ui
 """
 
@@ -13,7 +13,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A change that was decided on."""
+    """A change that the plan contains."""
 
     address: str
     kind: str  # google_container_node_pool
@@ -66,7 +66,7 @@ class Diagnostic:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Something else that a person may want to read."""
+    """Other output that a user may want to read."""
 
     text: str
 
@@ -75,14 +75,14 @@ Event = Planned | Started | Progressed | Finished | Failed | Summary | Diagnosti
 
 
 def parse(line: str) -> Event | None:
-    """The event in a line; None where there is none that matters here."""
+    """Return the event in a line, or None if it has none that matters here."""
     text = line.strip()
     if not text.startswith("{"):
         return Note(text) if text else None
     try:
         message = json.loads(text)
     except (ValueError, RecursionError):
-        return None  # the end of a killed program's last line is missing
+        return None  # the last line of a killed program is truncated
     return _event(message) if isinstance(message, dict) else None
 
 

@@ -1,4 +1,4 @@
-"""Where a run of Terraform stands: events folded into one row a resource. No I/O: whoever feeds it tells the time."""
+"""Progress of a Terraform run: events folded into one row for each resource. No I/O: the caller passes the time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Row:
     action: str
     state: State
     since: float = 0.0
-    seconds: float = 0.0  # that it took
+    seconds: float = 0.0  # duration
 
     def elapsed(self, now: float) -> float:
         return now - self.since if self.state == "running" else self.seconds
@@ -30,7 +30,7 @@ class Progress:
     summary: Summary | None = None
 
     def feed(self, event: Event, now: float) -> Row | None:
-        """The row that the event changed, if it changed one."""
+        """Apply an event and return the row that it changed, if any."""
         match event:
             case Planned(address, _, action):
                 self.planned.append(event)

@@ -1,7 +1,7 @@
-"""What Terraform began to make and did not report as made, kept beside its state on this machine.
+"""Resources whose creation Terraform began and did not report as done, kept next to its state on this machine.
 
-Told to leave, the google provider stops waiting for Google: what Google then finishes is in no state, and the next
-apply is answered that it exists already. An entry here shows that it is ours, so that it can be imported.
+When interrupted, the google provider stops waiting for Google: what Google then finishes is in no state, and the next
+apply fails because it already exists. An entry here shows that a resource is ours and can be imported.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tpukit.cluster.terraform_events import Diagnostic, Event, Finished, Started
 
 _FILE = "unfinished.json"
 _PATH = re.compile(r"'(projects/[^'\s]+)' already exists", re.IGNORECASE)
-_NAMES = {  # kind: what `terraform import` calls it, from the values that were planned
+_NAMES = {  # kind: import ID, from the planned values
     "google_storage_bucket": "{name}",
     "google_service_account": "projects/{project}/serviceAccounts/{account_id}@{project}.iam.gserviceaccount.com",
     "google_artifact_registry_repository": "projects/{project}/locations/{location}/repositories/{repository_id}",
@@ -31,7 +31,7 @@ _NAMES = {  # kind: what `terraform import` calls it, from the values that were 
 
 
 class Unfinished:
-    """Addresses whose creation began and was not reported as done, by this run or one before."""
+    """Addresses whose creation began and was not reported as done, by this run or an earlier one."""
 
     def __init__(self, folder: Path) -> None:
         self._file = folder / _FILE
@@ -39,7 +39,7 @@ class Unfinished:
         self._now = set(self._before)
 
     def feed(self, event: Event) -> None:
-        """Written as it happens: this process may be killed."""
+        """Record an event immediately, since this process may be killed."""
         if isinstance(event, Started) and event.action == "create":
             self._now.add(event.address)
             self._write()
@@ -48,9 +48,9 @@ class Unfinished:
             self._write()
 
     def ended(self, errors: Iterable[Diagnostic]) -> list[Diagnostic]:
-        """Return the errors about things that exist already because an earlier run began to make them.
+        """Return the errors about resources that already exist because an earlier run began to create them.
 
-        Something that existed before any run of ours began to make it belongs to another: it is forgotten.
+        A resource that existed before any of our runs began to create it is not ours: remove it from the record.
         """
         there = [one for one in errors if one.address and diagnosis.already_there(one)]
         self._now -= {one.address for one in there} - self._before
@@ -73,7 +73,7 @@ class Unfinished:
 
 
 def import_name(found: Diagnostic, plan: Mapping[str, Any], project: str) -> str:
-    """Return what `terraform import` calls the resource that exists already; empty where that is unknown."""
+    """Return the import ID of a resource that already exists, or "" if it is unknown."""
     if path := _PATH.search(f"{found.summary}\n{found.detail}"):
         return path[1]
     change: Mapping[str, Any] = next(

@@ -1,5 +1,7 @@
-"""From an empty project to a cluster that takes jobs. Every step can be repeated, and does nothing where nothing is
-missing: the same command goes on wherever it was stopped or killed, and needs no record of how far it came.
+"""Set up a project, from empty to a cluster that accepts jobs.
+
+Every step can be repeated and does nothing if nothing is missing: the same command continues wherever it was
+interrupted, and needs no record of its progress.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ class Step:
 
 
 class Up:
-    """The steps for one cluster, in their order."""
+    """The steps for one cluster, in order."""
 
     def __init__(
         self,
@@ -40,7 +42,7 @@ class Up:
         say: Say,
         agreed: bool = False,
     ) -> None:
-        """`agreed`: the person has agreed to all of it (`--yes`)."""
+        """Prepare the steps. `agreed`: the user has agreed to all of it (`--yes`)."""
         self._spec, self._way, self._context, self._members = spec, way, context, members
         self._ask, self._clock, self._say = ask, clock, say
         self._agreed = agreed
@@ -55,7 +57,7 @@ class Up:
                 lambda: bootstrap.lines(spec),
             ),
             Step("the cluster and its slices", self._apply, lambda: self._way.lines("apply")),
-            # Before all that takes minutes: so long a grant may take to arrive, and an image may be pushed right after.
+            # Before the long steps: the grant may take minutes to propagate, and users may push an image right after.
             Step("who may push images", self._images, lambda: ["# with the repository that Terraform made"]),
             Step("credentials for kubectl", self._credentials, lambda: [str(gcloud.get_credentials(spec))]),
             Step(
@@ -75,13 +77,13 @@ class Up:
             step.run()
 
     def next(self) -> str:
-        """The command to type now."""
+        """Return the next command to type."""
         mine = settings.load()
         built = mine.image and mine.repository and mine.image.startswith(f"{mine.repository}/")
         return "tpu run job.yaml --place gke" if built else "tpu image push"
 
     def _ask_first(self) -> None:
-        """Create nothing in a project before the person has agreed."""
+        """Ask before anything is created in the project."""
         if self._agreed or not (lacking := bootstrap.missing(self._spec)):
             return
         for line in running_costs.lines(running_costs.estimate(self._spec)):
@@ -144,5 +146,5 @@ class Up:
 
 
 def lines(up: Up) -> list[str]:
-    """Every command line that `up` runs, for a dry run."""
+    """Return every command line of `up`, for a dry run."""
     return [line for step in up.steps() for line in (f"# {step.title}", *step.lines())]

@@ -1,4 +1,4 @@
-"""The releases of JobSet and Kueue that the manifests here are written for, and those that can still be installed."""
+"""The releases of JobSet and Kueue that these manifests are written for, and those that can still be installed."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ KUEUE = "v0.16.6"
 
 _RELEASE = re.compile(r"v(\d+)\.(\d+)\.(\d+)(?:-[a-z0-9.]+)?")
 _OLDEST = {
-    # Up to v0.7.3 beside gcr.io/kubebuilder/kube-rbac-proxy, which nobody can pull since March 2025:
-    # https://github.com/kubernetes-sigs/jobset/pull/722, https://github.com/kubernetes-sigs/kubebuilder/discussions/3907
+    # Releases up to v0.7.3 use gcr.io/kubebuilder/kube-rbac-proxy, which cannot be pulled since March 2025:
+    # https://github.com/kubernetes-sigs/jobset/pull/722
+    # https://github.com/kubernetes-sigs/kubebuilder/discussions/3907
     "JobSet": ((0, 8, 0), JOBSET, "its proxy image gcr.io/kubebuilder/kube-rbac-proxy is gone"),
     # https://github.com/kubernetes-sigs/kueue/blob/main/CHANGELOG/CHANGELOG-0.15.md
     "Kueue": ((0, 15, 0), KUEUE, "its proxy image may be gone, and it does not know kueue.x-k8s.io/v1beta2"),
@@ -20,7 +21,7 @@ _OLDEST = {
 
 
 def problem(name: str, version: str, where: str) -> Problem | None:
-    """What speaks against a release of JobSet or Kueue that a person asks for at `where`."""
+    """Return the problem with a release of JobSet or Kueue requested at `where`, if any."""
     oldest, tested, why = _OLDEST[name]
     found = _RELEASE.fullmatch(version)
     if not found:

@@ -1,4 +1,4 @@
-"""The ways to run Terraform: on this machine, by Cloud Build, by Infrastructure Manager. All are used alike."""
+"""Runners of Terraform with one interface: this machine, Cloud Build, Infrastructure Manager."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ if TYPE_CHECKING:
 NAMES = ("local", "cloud-build", "infra-manager")
 
 Ask = Callable[[str], bool]
-"""Whether the person wants what the question says."""
+"""A function that asks the user and returns whether they agree."""
 Say = Callable[[str], None]
 
 
 class Way(Protocol):
     def lines(self, verb: str) -> list[str]:
-        """The command lines that plan, apply, destroy or status runs, for a shell."""
+        """Return the command lines that plan, apply, destroy or status runs, for a shell."""
 
     def plan(self) -> Sequence[Planned]:
-        """Shows what would be done, and returns what is known of it here."""
+        """Show what would be done, and return what is known of it here."""
 
     def apply(self, ask: Ask) -> bool:
-        """Whether it was done: there may be nothing to do, or the person may not want it."""
+        """Apply, and return whether it was done: there may be nothing to do, or the user may decline."""
 
     def destroy(self, ask: Ask) -> bool: ...
 
     def resources(self) -> list[str]:
-        """Addresses of all that the state knows."""
+        """Return the addresses of all resources in the state."""
 
     def outputs(self) -> dict[str, Any]:
-        """What the modules say of what they made, by name."""
+        """Return the modules' outputs, by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +48,8 @@ class Options:
     modules: Path | None = None  # Terraform files in place of ours
     source: Path | None = None  # checkout that a build takes
     context: str = ""  # of the kubeconfig
-    evict: bool = False  # whether pools go even while they run jobs
-    wait: bool = False  # for another run on this machine, rather than to refuse
+    evict: bool = False  # whether to delete pools even while they run jobs
+    wait: bool = False  # for another run on this machine, instead of refusing
 
 
 def make(spec: ClusterSpec, options: Options, clock: Clock, console: Console, say: Say) -> Way:
@@ -59,7 +59,7 @@ def make(spec: ClusterSpec, options: Options, clock: Clock, console: Console, sa
     if options.via == "cloud-build":
         from tpukit.cluster.cloud_build import CloudBuild
 
-        # The build files lie beside the Terraform folder in a checkout, and nowhere in an installed package.
+        # The build files are next to the Terraform folder in a checkout, and not in an installed package.
         source = options.source or packaged.parent
         return CloudBuild(spec, source=source, context=context, evict=options.evict, say=say)
     if options.via == "infra-manager":

@@ -1,4 +1,4 @@
-"""A working copy of the Terraform files for each cluster: a read-only install works, and clusters stay apart."""
+"""A working copy of the Terraform files for each cluster: read-only installs work, and clusters stay separate."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tpukit.cluster.spec import ClusterSpec
 from tpukit.core import paths
 from tpukit.core.errors import Conflict, NotFound
 
-_LOCK_FILE = ".terraform.lock.hcl"  # which providers: Terraform writes it, and a copy of ours may be newer
+_LOCK_FILE = ".terraform.lock.hcl"  # the provider versions: Terraform writes it, and the copy may be newer than ours
 _OURS = (".tf", ".json")
 _SKIPPED = ("tests", ".terraform")
 _BACKEND = "backend.tf"
@@ -24,7 +24,7 @@ _BACKEND = "backend.tf"
 class Workspace:
     source: Path
     folder: Path
-    backend: bool  # whether the state is where backend.tf says; without that file it lies in the folder
+    backend: bool  # whether the state is where backend.tf says; without that file it is in the folder
 
     @classmethod
     def of(cls, spec: ClusterSpec, source: Path, state: str) -> Workspace:
@@ -32,13 +32,13 @@ class Workspace:
         return cls(source, paths.data() / "clusters" / project / spec.cluster_name / state, backend=state == "gcs")
 
     def lines(self) -> list[str]:
-        """The same by hand, for a dry run."""
+        """Return the equivalent shell commands, for a dry run."""
         folder, backend = shlex.quote(str(self.folder)), shlex.quote(str(self.folder / _BACKEND))
         lines = [f"mkdir -p {folder}", f"cp -R {shlex.quote(str(self.source))}/. {folder}"]
         return lines if self.backend else [*lines, f"rm -f {backend}"]
 
     def prepare(self) -> None:
-        """Make the copy what the source is now. Terraform's own files in it are kept."""
+        """Update the copy to match the source. Terraform's own files in it are kept."""
         wanted = {path.relative_to(self.source): path for path in self._files()}
         if not any(path.suffix == ".tf" for path in wanted):
             raise NotFound(f"there are no Terraform files in {self.source}", hint="name their folder with --modules")
@@ -65,10 +65,10 @@ class Workspace:
 
     @contextmanager
     def alone(self, wait: Callable[[], None] | None = None) -> Iterator[int]:
-        """Nobody else works in this copy meanwhile: the plan that was shown is the plan that is applied.
+        """Lock this copy, so that the plan that was shown is the plan that is applied.
 
-        Gives the file that holds the lock. A Terraform that inherits it holds the lock to its own end, also when the
-        `tpu` that started it is killed. With `wait`, which is called between tries, whoever has it is waited for.
+        Yield the file that holds the lock. A Terraform that inherits it keeps the lock until it ends, even if the `tpu`
+        that started it is killed. With `wait`, which is called between tries, wait for the current holder.
         """
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         with (self.folder / ".tpukit.lock").open("w") as file:

@@ -1,4 +1,4 @@
-"""What was decided, asked of GKE. A call returns when GKE has taken it; what came of it is observed like all else."""
+"""Carry out decisions through GKE. A call returns when GKE has accepted it; its outcome is observed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ log = logging.getLogger("tpukit.provisioner")
 
 
 class Actor:
-    """Doing it twice does it once. Safe from any thread."""
+    """Idempotent calls to GKE and Kubernetes. Safe from any thread."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class Actor:
     ) -> None:
         self._cluster, self._gke, self._cache, self._pace, self._clock = cluster, gke, cache, pace, clock
         self._leading = leading
-        self._done = done  # told how each call went
+        self._done = done  # called with the outcome of each call
 
     def act(self, name: str, act: Create | Delete | Cordon) -> None:
         if not self._leading():
@@ -66,7 +66,7 @@ class Actor:
         except Conflict as error:
             if isinstance(error, LeaseLost) or "already exists" not in str(error).lower():
                 raise
-            # An earlier call went through though its answer was lost.
+            # An earlier call succeeded, though its response was lost.
             self._cache.doubt()
             return
         self._cache.created(_expected(body), operation)
@@ -79,7 +79,7 @@ class Actor:
                 self._cluster.patch("Node", host, change, uid=act.uids.get(host, ""))
 
     def _delete(self, name: str, act: Delete) -> None:
-        if not act.labels.get(UID):  # the owner: what has none is not ours
+        if not act.labels.get(UID):  # the owner: a pool without one is not ours
             raise Conflict(f"node pool {name} has no label that names its owner")
         operation: Operation | None = None
         with suppress(NotFound):
@@ -88,7 +88,7 @@ class Actor:
 
 
 def _expected(body: dict[str, object]) -> NodePool:
-    """The pool as GKE will list it, until it does."""
+    """Return the pool as GKE will list it, until it does."""
     config = body["config"]
     assert isinstance(config, dict)
     return NodePool(str(body["name"]), "PROVISIONING", labels=config["labels"])

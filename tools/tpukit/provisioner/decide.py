@@ -1,7 +1,7 @@
-"""What to do about each pool: a cluster as it was observed in, one step with its reason for each pool out. Pure.
+"""Decide what to do about each pool: from an observed cluster to one step with its reason for each pool. Pure.
 
-One pool for a slice: its name follows from the Job. A pool is removed only if it carries our labels, nobody has needed
-it for a while, and no pod of somebody else runs on its hosts.
+Each slice has one pool, whose name follows from the Job. A pool is removed only if it carries our labels, has not been
+needed for a while, and no foreign pod runs on its hosts.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tpukit.provisioner.pools import Owner
 from tpukit.provisioner.settings import Settings
 
 SETTLED = 600.0
-"""A pool that has run for so long has outlived what went wrong before."""
+"""Running time after which a pool's earlier failures are forgotten."""
 
 
 _UNREAD = "nothing is removed while the cluster cannot be read"
@@ -34,13 +34,12 @@ class Create:
 @dataclass(frozen=True, slots=True)
 class Delete:
     reason: str
-    labels: Mapping[str, str] = field(default_factory=dict)  # of the very pool: a later one has its name
+    labels: Mapping[str, str] = field(default_factory=dict)  # of exactly this pool: a later one may have its name
 
 
 @dataclass(frozen=True, slots=True)
 class Cordon:
-    """Keep pods of others away from a pool between the last check and its removal; or let them come again, where the
-    pool is to stay."""
+    """A cordon of a pool's hosts against foreign pods before its removal, or its end if the pool is to stay."""
 
     hosts: tuple[str, ...]
     on: bool
@@ -51,22 +50,22 @@ class Cordon:
 class Step:
     pool: str
     state: str  # creating ready waiting stuck retained leaving removing
-    reason: str  # in a sentence
+    reason: str  # a sentence
     act: Create | Delete | Cordon | None = None
-    event: str = ""  # what happened, as events of Kubernetes name it; empty: nothing new
-    before: Tries = NEVER  # what the record says
-    tries: Tries = NEVER  # and is to say
+    event: str = ""  # what happened, as a Kubernetes event reason; empty: nothing new
+    before: Tries = NEVER  # the recorded tries
+    tries: Tries = NEVER  # the tries to record
     need: Need | None = None
     owner: Owner | None = None
     since: float = 0.0  # what waits longest goes first
-    unused: bool = False  # nobody needs the pool
+    unused: bool = False  # the pool is not needed
     idle: bool = False  # the pool is ready, and has no pod
-    missing: bool = False  # the pool is there, and not all of its hosts are ready
-    unchecked: bool = False  # it is to be removed, if no pod of somebody else is there
+    missing: bool = False  # the pool exists, and not all of its hosts are ready
+    unchecked: bool = False  # to be removed, if no foreign pod is there
 
 
 def decide(seen: Observation, settings: Settings, now: float, limit: int) -> Mapping[str, Step]:
-    """By pool. `limit`: operations that may be under way at once."""
+    """Return each pool's step. `limit`: maximum number of operations under way."""
     steps: dict[str, Step] = {}
     running = {one.target: one for one in seen.operations if not one.done}
     for need in sorted(seen.needs, key=lambda need: (need.since, need.pool)):
@@ -82,8 +81,11 @@ def decide(seen: Observation, settings: Settings, now: float, limit: int) -> Map
 
 
 def _slot(need: Need, seats: Mapping[str, str]) -> str:
-    """The pool that is missing. Jobs may sit on each other's pools after a restart: then the pool of whoever sits on
-    this one's is the free one, and so on."""
+    """Return the missing pool of a need.
+
+    After a restart, jobs may run on each other's pools: then the pool of the job on this one's is the free one, and so
+    on.
+    """
     slot, passed = need.pool, {need.pool}
     while (sitting := seats.get(slot, "")) and sitting not in passed:
         slot = sitting
@@ -95,7 +97,7 @@ def _needed(
     seen: Observation, need: Need, slot: str, running: Operation | None, settings: Settings, now: float
 ) -> Step:
     tries, pool = seen.tries.get(slot, NEVER), seen.pools.get(slot)
-    # What was tried goes behind what was not.
+    # First attempts go before retries.
     since = max(need.since, tries.at)
     step = Step(slot, "waiting", "", before=tries, tries=tries, need=need, since=since)
     if pool is None:
@@ -106,7 +108,7 @@ def _needed(
         return replace(step, state="stuck", reason=why, event="NodePoolForeign")
     step = replace(step, owner=whose)
     if pool.status in GONE or (running and running.kind == "DELETE_NODE_POOL"):
-        # GKE may fail to delete it: then it has still had no pod for as long as before.
+        # GKE may fail to delete it: it has then still had no pod for the whole time.
         return replace(step, reason=f"node pool {slot} is being deleted, and made again then", idle=slot in seen.idle)
     if pool.status == "PROVISIONING" or (running and pool.status != "ERROR"):
         return replace(step, state="creating", reason=f"GKE makes node pool {slot}", since=whose.created)
@@ -132,14 +134,14 @@ def _running(
     why = f"node pool {slot} is ready; the scheduler says: {need.message}"
     ready_step = replace(step, state="ready", reason=why, event=_became_ready(seen, pool), idle=True)
     waited = now - seen.idle.get(slot, now)
-    # A leader before this one may have recorded that the pod did not come to this very pool.
+    # An earlier leader may have recorded that the pod did not come to exactly this pool.
     recorded = step.tries.kind == failures.UNUSED and step.tries.created == whose.created
     enough = waited >= (settings.removal_delay if recorded else settings.pod_timeout)
     return _idle(seen, ready_step, need, whose, waited, now) if enough else ready_step
 
 
 def _idle(seen: Observation, step: Step, need: Need, whose: Owner, waited: float, now: float) -> Step:
-    """A pool that its pod never came to: recorded with the reason first, then removed."""
+    """Record a pool that its pod never came to, with the reason, and then remove it."""
     why = f"node pool {step.pool} has been ready for {waited / 60:.0f} min and its pod {need.pod} is not placed on it"
     if step.tries.kind == failures.UNUSED and step.tries.created == whose.created:
         why = step.tries.why
@@ -164,7 +166,7 @@ def _absent(
     if running:
         return replace(step, state="creating", reason=f"{running.kind} of node pool {slot} is under way")
     failed = failures.last_create(seen.operations, slot)
-    if failed and failed.error and failed.name != tries.operation:  # done is not yet well
+    if failed and failed.error and failed.name != tries.operation:  # done does not mean successful
         tries = failures.after(tries, failed.error, len(need.choices), slot, now, operation=failed)
         why = f"node pool {slot} could not be made: {failed.error}; {_next(tries, need, now)}"
         return replace(step, reason=why, tries=tries, event=failures.event(tries))
@@ -184,7 +186,7 @@ def _absent(
 def _broken(
     seen: Observation, step: Step, need: Need, message: str, whose: Owner, settings: Settings, now: float
 ) -> Step:
-    """What went wrong is remembered before the pool that shows it is removed."""
+    """Record a failure before removing the pool that shows it."""
     tries = step.tries
     if not seen.jobsets_known:
         return replace(step, reason=f"node pool {step.pool}: {message}; {_UNREAD}")
@@ -206,7 +208,7 @@ def _next(tries: Tries, need: Need, now: float) -> str:
 def _unneeded(
     seen: Observation, pool: NodePool, whose: Owner, running: Operation | None, settings: Settings, now: float
 ) -> Step:
-    """Of a pool that no pod waits for. Its JobSet may sit on the pool of another one and keep two of them."""
+    """Decide about a pool that no pod waits for. Its JobSet may run on another pool and keep both."""
     jobset = seen.jobsets.get((whose.namespace, whose.jobset))
     tries = seen.tries.get(pool.name, NEVER)
     step = Step(pool.name, "retained", "", before=tries, tries=tries, owner=whose, since=now)
@@ -225,7 +227,7 @@ def _unneeded(
         return replace(step, state="removing", reason=f"{why}; node pool {pool.name} is {pool.status}")
     since = seen.suspects.get(pool.name, now)
     step = replace(step, state="leaving", since=since, unused=True, idle=vacant)
-    young = 0 <= now - whose.created < settings.minimum_age  # below 0: made by a replica whose clock was ahead
+    young = 0 <= now - whose.created < settings.minimum_age  # below 0: created by a replica whose clock was ahead
     if now - since < settings.removal_delay or young:
         return replace(step, reason=f"{why}; it is removed when that has been so for a while")
     return _delete(seen, step, why)
@@ -238,7 +240,7 @@ def _is_vacant(seen: Observation, pool: NodePool, jobset: JobSetState | None) ->
 
 
 def _leaves(jobset: JobSetState | None, whose: Owner, known: bool, settings: Settings, now: float) -> str:
-    """Why a pool is no longer needed; empty where it is, or nobody can say."""
+    """Return why a pool is no longer needed, or "" if it is needed or that is unknown."""
     name = f"JobSet {whose.namespace}/{whose.jobset}"
     if jobset is None:
         return f"{name} was deleted" if known else ""
@@ -268,7 +270,7 @@ def _delete(seen: Observation, step: Step, why: str) -> Step:
 
 
 def _reopened(seen: Observation, step: Step) -> Step:
-    """A pool that is to stay after all."""
+    """Uncordon a pool that is to stay after all."""
     cordoned = seen.cordoned.get(step.pool, ())
     stays = step.state in ("retained", "ready", "creating") and step.act is None
     return replace(step, act=_cordon(seen, cordoned, on=False)) if cordoned and stays else step
@@ -279,7 +281,7 @@ def _cordon(seen: Observation, hosts: tuple[str, ...], *, on: bool) -> Cordon:
 
 
 def _bounded(steps: Mapping[str, Step], free: int) -> Mapping[str, Step]:
-    """As many operations as may be under way, of those that wait longest."""
+    """Limit the operations under way; those that wait longest go first."""
     operations = [one for one in steps.values() if isinstance(one.act, (Create, Delete))]
     line: Sequence[Step] = sorted(operations, key=lambda one: (one.since, one.pool))
     bounded = dict(steps)

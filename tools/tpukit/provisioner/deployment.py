@@ -1,4 +1,4 @@
-"""`deploy/PROJECT/CLUSTER`: what makes the base into the provisioner of one cluster."""
+"""Write `deploy/PROJECT/CLUSTER`, which adapts the base to one cluster's provisioner."""
 
 from __future__ import annotations
 
@@ -15,9 +15,12 @@ from tpukit.provisioner.driven_cluster import NAME, NAMESPACE, identity
 
 ROLE = "tpuProvisioner"
 PERMISSIONS = ("container.clusters.get", "container.clusters.update", "container.operations.list")
-"""Node pools are part of their cluster: making and deleting one is a change of the cluster. No predefined role has only
-that, and roles/container.clusterAdmin may delete clusters:
-https://cloud.google.com/kubernetes-engine/docs/reference/rest/v1/projects.locations.clusters.nodePools/create"""
+"""Permissions of the custom role.
+
+Creating or deleting a node pool is a change of its cluster. No predefined role has only that, and
+roles/container.clusterAdmin may delete clusters:
+https://cloud.google.com/kubernetes-engine/docs/reference/rest/v1/projects.locations.clusters.nodePools/create
+"""
 
 _KUSTOMIZATION = """\
 # kubectl apply --server-side -k {folder}
@@ -77,7 +80,7 @@ def write(
     node_service_account: str = "",
     auto_upgrade: bool = False,
 ) -> Deployment:
-    """Doing it again changes nothing that is there: Conflict."""
+    """Write the folder. Raise Conflict if one of its files exists."""
     _check(project, cluster, location, zones)
     continent = location.partition("-")[0]
     image = image or f"{continent}-docker.pkg.dev/{project}/images/tpu-provisioner:1"
@@ -129,7 +132,7 @@ def _check(project: str, cluster: str, location: str, zones: str) -> None:
 def _next(target: Path, project: str, image: str, account: str, node_account: str) -> Sequence[str]:
     actor = account.partition("@")[0]
     member = f"serviceAccount:{project}.svc.id.goog[{NAMESPACE}/{NAME}]"
-    # Nodes for which none is named run as Compute Engine's default account, which the number of the project names.
+    # Nodes without a named account run as Compute Engine's default account, whose name has the project's number.
     number = f"$(gcloud projects describe {project} --format 'value(projectNumber)')"
     nodes = node_account or f'"{number}-compute@developer.gserviceaccount.com"'
     return [

@@ -1,4 +1,4 @@
-"""Objects of Kubernetes with the fields that the provisioner reads, as tpukit.kube.documents has them for others."""
+"""Kubernetes objects with the fields that the provisioner reads, like those in tpukit.kube.documents."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, TypedDict
 from tpukit.kube.job_documents import ConditionDoc, JobSetSpecDoc, JobSetStatusDoc, MetaDoc, OwnerDoc, ResourcesDoc
 
 LEADERS = "batch.kubernetes.io/job-completion-index=0,jobset.sigs.k8s.io/jobset-name"
-"""Labels of the pods that stand for slices."""
+"""Label selector of the pods that represent slices."""
 
 
 class LeaderMetaDoc(TypedDict, total=False):
@@ -75,7 +75,7 @@ class HostStatusDoc(TypedDict, total=False):
 
 
 class HostDoc(TypedDict, total=False):
-    """A node, as far as pools go by it."""
+    """A node, with the fields that pools need."""
 
     apiVersion: str
     kind: str
@@ -102,7 +102,7 @@ class PlacedStatusDoc(TypedDict, total=False):
 
 
 class PlacedDoc(TypedDict, total=False):
-    """A pod, as far as it matters whose host it is on."""
+    """A pod, with the fields that tell its host and its owner."""
 
     apiVersion: str
     kind: str

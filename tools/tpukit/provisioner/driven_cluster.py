@@ -1,4 +1,4 @@
-"""The cluster of Google Cloud that is driven: as given, else as the ConfigMap says."""
+"""The Google Cloud cluster to manage: from the options, else from the ConfigMap."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tpukit.core.errors import Invalid, Problem
 
 NAMESPACE = "tpu-provisioner-system"
 NAME = "tpu-provisioner"
-"""Of the ConfigMap, the Lease and the service account."""
+"""Name of the ConfigMap, the Lease and the service account."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class Identity:
 
     @property
     def zones(self) -> tuple[str, ...]:
-        """Zones for JobSets where neither they nor the ConfigMap name any: those given, or that of a zonal cluster."""
+        """Zones for JobSets if neither they nor the ConfigMap name any: those given, or that of a zonal cluster."""
         if self.given_zones:
             return self.given_zones
         return (self.location,) if re.fullmatch(r"[a-z]+-[a-z]+\d+-[a-z]", self.location) else ()

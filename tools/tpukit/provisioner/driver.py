@@ -1,4 +1,4 @@
-"""Drives pools: the kernel with a cluster behind it. Several may run at once; one of them leads."""
+"""Drive pools: the kernel, applied to a cluster. Several replicas may run; one of them leads."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tpukit.provisioner.view import View
 
 GROUP = "cluster"
 KEEPS_SECONDS = 3600.0
-"""For how long a replica whose changes are denied leads on, once it has let the others try: all may have its rights."""
+"""Time for which a replica whose changes are denied keeps leading after it has let others try: all may be denied."""
 log = logging.getLogger("tpukit.provisioner")
 
 
@@ -41,16 +41,16 @@ class Leads(Holding, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Counting:
-    """For those who count; called from any thread."""
+    """Callbacks for metrics; called from any thread."""
 
     decided: Callable[[Mapping[str, Step]], None] = lambda steps: None  # after each observation
-    announced: Callable[[Step | None, str], None] = lambda step, reason: None  # of each event; its reason
-    called: Callable[[str, str], None] = lambda act, outcome: None  # after each call of GKE that changes something
-    finished: Callable[[Operation], None] = lambda operation: None  # of each operation, once
+    announced: Callable[[Step | None, str], None] = lambda step, reason: None  # for each event, with its reason
+    called: Callable[[str, str], None] = lambda act, outcome: None  # after each GKE call that changes something
+    finished: Callable[[Operation], None] = lambda operation: None  # once for each operation
 
 
 class PoolUse:
-    """What the kernel needs to know of pools."""
+    """The kernel's interface to pools."""
 
     kind = SLICES
     states: Sequence[str] = ("active",)
@@ -59,7 +59,7 @@ class PoolUse:
         self._steps, self._actor, self._events = steps, actor, events
 
     def select(self, entries: Sequence[Entry[SliceRecord]]) -> Sequence[Entry[SliceRecord]]:
-        """Those of which there is something to say or do."""
+        """Return the entries that need an action, an event or a write."""
         steps = self._steps()
         return [one for one in entries if (step := steps.get(one.key)) and (step.act or step.event or _differs(step))]
 
@@ -82,7 +82,7 @@ class PoolUse:
     def failed(
         self, value: SliceRecord, act: Create | Delete | Cordon, error: TpukitError, now: float
     ) -> Decision[SliceRecord] | None:
-        """A create that GKE refuses goes on with the next choice."""
+        """Continue with the next choice if GKE refused a create."""
         if not isinstance(act, Create) or not isinstance(error, (Invalid, NoCapacity)):
             return None
         choices = len(act.need.choices)
@@ -122,10 +122,10 @@ class Driver:
         self._pace = Pace()
         self._settings = Settings()
         self._config = ""
-        self._led = float("-inf")  # when this replica last led, as `Clock.elapsed` counts
-        self._denied: float | None = None  # since when GKE denies changes, as `Clock.elapsed` counts
-        self._keeps = float("-inf")  # until then it does not let others lead for that
-        self._failing: float | None = None  # since when rounds fail, on the monotonic clock
+        self._led = float("-inf")  # when this replica last led, by `Clock.elapsed`
+        self._denied: float | None = None  # since when GKE denies changes, by `Clock.elapsed`
+        self._keeps = float("-inf")  # until then, denied changes do not make it resign
+        self._failing: float | None = None  # since when rounds fail, by the monotonic clock
         self.steps: Mapping[str, Step] = {}
         records = ClusterRecords(cluster, self._events, leader, self._next, self._observer.recorded, self._announced)
         actor = Actor(cluster, gke, self._cache, self._pace, clock, leader.leading, self._called)
@@ -142,7 +142,7 @@ class Driver:
         )
 
     def round(self) -> int:
-        """One step for each pool; how many there are, and are to be."""
+        """Run one step for each pool, and return the number of pools that exist or are needed."""
         led = self._leader.leading()
         now = self._clock.elapsed()
         if led:
@@ -158,7 +158,7 @@ class Driver:
         return count
 
     def _yield_if_blind(self, *, led: bool) -> None:
-        """Let another replica lead where this one has not been able to observe the cluster for long."""
+        """Let another replica lead if this one has long been unable to observe the cluster."""
         now = self._clock.monotonic()
         since = self._failing = now if self._failing is None or not led else self._failing
         if now - since >= BLIND_SECONDS:
@@ -166,7 +166,7 @@ class Driver:
             self._leader.resign()
 
     def _called(self, act: str, outcome: str) -> None:
-        """Let another replica lead, at most once an hour, where GKE denies this one every change for long."""
+        """Let another replica lead, at most once an hour, if GKE has long denied every change of this one."""
         now = self._clock.elapsed()
         if outcome != Denied.__name__:
             self._denied = None
@@ -178,16 +178,16 @@ class Driver:
         self._counting.called(act, outcome)
 
     def busy(self) -> bool:
-        """Whether something is expected to change by itself."""
+        """Return whether something is expected to change without a new event."""
         return self._cache.busy() or any(step.state not in ("retained", "stuck") for step in self.steps.values())
 
     def close(self) -> None:
-        """Give back what is held, then wait for events that are not written yet."""
+        """Release the leases, then wait for events that are not written yet."""
         self.kernel.close()
         self._events.close()
 
     def _next(self) -> Mapping[str, Step]:
-        """What is to be done about each pool, from a fresh observation."""
+        """Return the step of each pool, from a fresh observation."""
         now, options = self._clock.now(), self._read_settings()
         limit = self._pace.limit(options.max_operations, self._clock.monotonic())
         seen = self._observer.observe(options, now)
@@ -209,7 +209,7 @@ class Driver:
             self._counting.announced(self.steps.get(pool), reason)
 
     def _read_settings(self) -> Settings:
-        """Those of the ConfigMap; while it cannot be read as it is, those it had."""
+        """Return the settings of the ConfigMap; if it is invalid, the previous ones."""
         document = self._view.config()
         version = document["metadata"]["resourceVersion"] if document else ""
         if version == self._config:

@@ -1,6 +1,7 @@
-"""Events of Kubernetes: each step as whoever waits for it finds it with `kubectl describe`.
+"""Kubernetes events: each step, as `kubectl describe` shows it to the user who waits for it.
 
-The name of an event follows from what it says, so that saying it again, by this replica or another, is no new event.
+The name of an event is derived from its content, so that repeating it, from this replica or another, creates no new
+event.
 """
 
 from __future__ import annotations
@@ -20,20 +21,18 @@ from tpukit.kube import Cluster
 
 COMPONENT = "tpu-provisioner"
 _ON_POD = ("NodePoolCreating", "NodePoolForeign", "NodePoolImpossible")
-"""Whoever asks why a pod is pending looks there."""
+"""Reasons of events on the pod, where users look for why it is pending."""
 _ON_JOBSET = ("NodePoolImpossible",)
 _NORMAL = ("NodePoolCreating", "NodePoolReady", "NodePoolDeleting")
 _MOST_REMEMBERED = 10_000
 _WRITERS = 2
-"""Threads: a busy API server is asked for pods before it is told of events."""
+"""Number of threads: a busy API server serves requests for pods before it receives events."""
 _LONGEST = 1000
 log = logging.getLogger("tpukit.provisioner")
 
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What an event is about."""
-
     namespace: str
     jobset: str = ""
     jobset_uid: str = ""
@@ -42,8 +41,11 @@ class About:
 
 
 class Events:
-    """Safe from any thread. An event that cannot be written is no reason not to do what it tells of; and with
-    `background`, nobody waits until it is written either."""
+    """A writer of events. Safe from any thread.
+
+    An event that cannot be written does not stop the action it reports. With `background`, events are written in
+    another thread.
+    """
 
     def __init__(self, cluster: Cluster, clock: Clock, *, background: bool = False) -> None:
         self._cluster, self._clock = cluster, clock
@@ -52,7 +54,7 @@ class Events:
         self._writer = ThreadPoolExecutor(_WRITERS, thread_name_prefix="events") if background else None
 
     def close(self) -> None:
-        """Wait for those that are not written yet."""
+        """Wait until all events are written."""
         if self._writer is not None:
             self._writer.shutdown()
 
@@ -97,9 +99,9 @@ class Events:
         try:
             self._cluster.create(event)
         except LeaseLost:
-            self._forget(mark)  # the replica that leads now tells what it does itself
+            self._forget(mark)  # the replica that leads now reports its own actions
         except Conflict:
-            return  # it was told before
+            return  # written before
         except TpukitError as error:
             self._forget(mark)
             log.warning("an event could not be written", extra={"error": str(error), "event": event["reason"]})

@@ -1,4 +1,4 @@
-"""What was done for a JobSet, what it waits for and what follows: the same decision that the controller makes."""
+"""Explain what was done for a JobSet, what it waits for and what follows, with the controller's own decision."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tpukit.provisioner.view import ListView
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Of one Job of the JobSet."""
+    """The state of one Job of the JobSet."""
 
     job: str
     pool: str
@@ -36,13 +36,16 @@ class Explanation:
     state: str
     slices: Sequence[Slice]
     impossible: Sequence[str]
-    done: Sequence[tuple[str, str, str]]  # when, what, in a sentence; oldest first
+    done: Sequence[tuple[str, str, str]]  # time, reason, sentence; oldest first
 
 
 def explain(
     cluster: Cluster, gke: Gke, clock: Clock, where: tuple[str, str], jobset: tuple[str, str], zones: tuple[str, ...]
 ) -> Explanation:
-    """`where`: namespace and name of the ConfigMap. `jobset`: namespace and name. NotFound where there is none."""
+    """Explain a JobSet, or raise NotFound.
+
+    `where`: namespace and name of the ConfigMap. `jobset`: namespace and name.
+    """
     view = ListView(cluster, *where)
     options = settings.of_config_map((view.config() or {}).get("data") or {})
     observer = Observer(view, PoolCache(gke, clock), zones, clock)
@@ -96,7 +99,7 @@ def _next(step: Step, now: float) -> str:
 
 
 def _events(cluster: Cluster, namespace: str, jobset: str) -> Sequence[tuple[str, str, str]]:
-    """Each once, with the time at which it was last told: some are told of the pod and of the JobSet."""
+    """Return each event once, with its latest time: some are on both the pod and the JobSet."""
     last: dict[tuple[str, str], str] = {}
     for one in cluster.list("Event", namespace):
         own = (one.get("source") or {}).get("component") == COMPONENT
@@ -107,6 +110,6 @@ def _events(cluster: Cluster, namespace: str, jobset: str) -> Sequence[tuple[str
 
 
 def _is_about(thing: dict[str, str], jobset: str) -> bool:
-    """Pods of a JobSet are called after it."""
+    """Return whether an event is about the JobSet or its pods, which are named after it."""
     name = thing.get("name", "")
     return name == jobset or (thing.get("kind") == "Pod" and name.startswith(f"{jobset}-"))

@@ -1,4 +1,4 @@
-"""Creates that came to nothing: of which kind, which choice follows, and when. Pure."""
+"""Failed creates: their kind, the next choice, and when to try it. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tpukit.provisioner.observation import Tries
 FIRST, LONGEST = 30.0, 600.0
 """Seconds between two rounds over all choices."""
 UNUSED_FIRST, UNUSED_LONGEST = 3600.0, 86400.0
-"""Seconds before a pool is made again that came up and did not take its pod: it cost money for nothing."""
+"""Seconds before a pool is recreated that came up and did not take its pod: it cost money for nothing."""
 UNUSED = "unused"
 """Kind of the record of such a pool."""
 _EVENTS = {
@@ -25,7 +25,7 @@ _MOST_WORDS = 400
 
 
 def last_create(operations: Sequence[Operation], pool: str) -> Operation | None:
-    """The newest create of that pool."""
+    """Return the newest create of a pool."""
     creates = [one for one in operations if one.target == pool and one.kind == "CREATE_NODE_POOL"]
     return max(creates, key=lambda one: (one.started, one.name), default=None)
 
@@ -41,9 +41,9 @@ def after(
     created: float = 0.0,
     refused: bool = False,
 ) -> Tries:
-    """Chips that are not there are looked for under the next choice, and again and again; other errors are counted.
+    """Return the tries after a failure. Stock-outs move on to the next choice, without limit; other errors are counted.
 
-    `operation` and `created` say what this counts, so that it is counted once.
+    `operation` and `created` identify the failure, so that it is counted once.
     """
     kind = kind_of(message, refused=refused)
     following = (tries.choice + 1) % max(1, choices)
@@ -63,7 +63,7 @@ def after(
 
 
 def unused(tries: Tries, message: str, choices: int, now: float, created: float) -> Tries:
-    """The record of a pool that came up and did not take its pod."""
+    """Return the tries after a pool came up and did not take its pod."""
     rounds = tries.rounds + 1
     return Tries(
         choice=(tries.choice + 1) % max(1, choices),
@@ -91,5 +91,5 @@ def kind_of(message: str, *, refused: bool = False) -> str:
 
 
 def jitter(pool: str, number: int) -> float:
-    """From a half to one, so that many that failed together do not come back together."""
+    """Return a factor from a half to one, so that pools that failed together do not retry together."""
     return 0.5 + hashlib.sha256(f"{pool} {number}".encode()).digest()[0] / 510

@@ -1,7 +1,7 @@
-"""Leader election over a Lease object, as controllers of Kubernetes do it: one replica acts, the others wait.
+"""Leader election over a Lease object, as in Kubernetes controllers: one replica acts, the others wait.
 
-A leader that was suspended may still take itself for the leader. `check` tells it so immediately before each call that
-changes something; a create that it sends nevertheless is found by the labels of the pool, and removed by the next.
+A leader that was suspended may still believe that it leads. `check` detects that immediately before each call that
+changes something; if a create is sent nevertheless, the next leader finds the pool by its labels and removes it.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from tpukit.kernel.store import Holder, Lease
 from tpukit.kube import Cluster, Doc
 
 SECONDS = 30.0
-"""Calls end before the lease does: GKE takes several seconds to accept a create."""
+"""Duration of the lease. Calls end before it does: GKE takes several seconds to accept a create."""
 _API = "coordination.k8s.io/v1"
 log = logging.getLogger("tpukit.provisioner")
 
 
 class Leadership:
-    """Held or not; for the kernel, one lease for all keys. Safe from any thread."""
+    """Leadership, held or not; for the kernel, one lease for all keys. Safe from any thread."""
 
     def __init__(
         self,
@@ -43,9 +43,9 @@ class Leadership:
         self._holder, self._clock, self._seconds = holder, clock, seconds
         self._changed = changed
         self._lock = threading.RLock()
-        self._until = float("-inf")  # on this machine's clock, which counts the time that it was suspended
+        self._until = float("-inf")  # by this machine's clock, which includes suspended time
         self._token = 0
-        self._seen: tuple[str, float] = ("", 0.0)  # what another holder wrote last, and when we first saw it
+        self._seen: tuple[str, float] = ("", 0.0)  # another holder's last write, and when this replica first saw it
         self._rests = float("-inf")  # until then another replica may lead
         self._closed = threading.Event()
 
@@ -58,7 +58,7 @@ class Leadership:
             return Lease(name, self._holder, self._clock.now() + left, self._token) if left > 0 else None
 
     def check(self, lease: Lease) -> float:
-        """Return the seconds for which the lease is certainly held, after renewing it where little of it is left.
+        """Return the seconds for which the lease is certainly held, after renewing it if little of it is left.
 
         Raises:
             LeaseLost: Another replica has led since `lease` was given, or may lead now, or this one was suspended.
@@ -72,7 +72,7 @@ class Leadership:
             return left
 
     def lost(self, name: str) -> None:
-        """Do nothing: one key says nothing about the others, and the next renewal does."""
+        """Do nothing: one key says nothing about the lease, which the next renewal checks."""
 
     def release(self, *names: str) -> None:
         """Do nothing: one lease is for all keys."""
@@ -87,7 +87,7 @@ class Leadership:
 
     def renew(self) -> bool:
         """Take the lease or prolong it, and return whether it is held now."""
-        with self._lock, fence.held(lambda: math.inf):  # a check may be what renews
+        with self._lock, fence.held(lambda: math.inf):  # a check may trigger the renewal
             return self._renew()
 
     def _left(self) -> float:
@@ -101,7 +101,7 @@ class Leadership:
         try:
             held = self._take()
         except Conflict:
-            held, self._until = False, float("-inf")  # another one was faster
+            held, self._until = False, float("-inf")  # another replica was faster
         except TpukitError as error:
             log.warning("the lease could not be renewed", extra={"error": str(error)})
             held = before and self.leading()
@@ -112,11 +112,11 @@ class Leadership:
         return held
 
     def keep(self) -> None:
-        """Renew in the background from now on."""
+        """Renew the lease in a background thread from now on."""
         threading.Thread(target=self._keep, name="leader", daemon=True).start()
 
     def close(self) -> None:
-        """Release the lease, so that another replica need not wait for its end."""
+        """Release the lease, so that another replica does not have to wait for its end."""
         self._closed.set()
         with self._lock:
             if self.leading():
@@ -144,14 +144,14 @@ class Leadership:
         other = spec.get("holderIdentity") or ""
         if other not in ("", self._holder.name) and not self._lapsed(spec):
             return False
-        # A term that lapsed is over, also where no other replica led: what was decided in it is out of date.
+        # A lapsed term is over, even if no other replica led: its decisions are out of date.
         new = other != self._holder.name or not self.leading()
         self._token = int(spec.get("leaseTransitions") or 0) + new
         self._put({**lease, "spec": self._spec(spec, self._token)})
         return True
 
     def _create(self) -> None:
-        """With its namespace, where nobody deployed anything: on the machine of who develops."""
+        """Create the lease, and its namespace if nothing was deployed, as on a developer's machine."""
         meta = {"name": self._name, "namespace": self._namespace}
         lease = {"apiVersion": _API, "kind": "Lease", "metadata": meta, "spec": self._spec({}, 0)}
         try:
@@ -161,7 +161,7 @@ class Leadership:
             self._cluster.create(lease)
 
     def _lapsed(self, spec: Doc) -> bool:
-        """Measured on our own clock from when we saw it last renewed: clocks of machines differ."""
+        """Return whether the lease has lapsed, by our own clock since its last observed renewal: clocks differ."""
         mark = f"{spec.get('holderIdentity')} {spec.get('renewTime')}"
         if self._seen[0] != mark:
             self._seen = mark, self._clock.elapsed()
@@ -179,7 +179,7 @@ class Leadership:
         }
 
     def _put(self, lease: Doc) -> None:
-        """Conflict where somebody else wrote since it was read."""
+        """Write the lease. Raise Conflict if it has changed since it was read."""
         path = f"/apis/{_API}/namespaces/{self._namespace}/leases/{self._name}"
         self._cluster.call("PUT", path, body=lease, seconds=self._seconds / 3)
 

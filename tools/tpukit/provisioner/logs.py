@@ -1,4 +1,5 @@
-"""Logs as one JSON object a line, with the fields that Cloud Logging reads:
+"""Write logs as one JSON object on each line, with the fields that Cloud Logging reads.
+
 https://cloud.google.com/logging/docs/structured-logging
 """
 

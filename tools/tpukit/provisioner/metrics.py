@@ -1,4 +1,4 @@
-"""What the provisioner counts, as Prometheus reads it."""
+"""The provisioner's Prometheus metrics."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tpukit.provisioner.decide import Step
 from tpukit.provisioner.driver import Counting
 
 _BOUNDS = (30.0, 60.0, 120.0, 300.0, 600.0, 1200.0, 1800.0, 3600.0, 7200.0)
-"""Seconds until a slice is there."""
+"""Bucket bounds for the seconds until a slice is ready."""
 _ACTS = {"CREATE_NODE_POOL": "create", "DELETE_NODE_POOL": "delete"}
 
 
 class Metrics:
-    """Safe from any thread."""
+    """Counters. Safe from any thread."""
 
     content_type = CONTENT_TYPE
 
@@ -55,7 +55,7 @@ class Metrics:
             self._states = Counter(step.state for step in steps.values())
 
     def _announced(self, step: Step | None, reason: str) -> None:
-        """A decision counts when it is told of: until then each observation comes to it anew."""
+        """Count a decision when it is announced: until then, each observation makes it again."""
         with self._lock:
             self._decisions[reason] += 1
             if reason == "NodePoolReady" and step and step.owner:

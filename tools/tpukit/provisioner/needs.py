@@ -1,7 +1,7 @@
-"""What a leader pod waits for: its selectors and its chips say the slice, the options of its JobSet the rest. Pure.
+"""Derive the slice that a leader pod waits for: from its selectors and chips, and the options of its JobSet. Pure.
 
-A leader is the pod with completion index 0 of a Job of a JobSet. Where a JobSet asks for exclusive placement its
-followers come only when the leader has a host, so the leader stands for the slice.
+A leader is the pod with completion index 0 of a Job of a JobSet. With exclusive placement, its followers are created
+only when the leader has a host, so the leader represents the slice.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ ACCELERATOR, TOPOLOGY = f"{GOOGLE}/gke-tpu-accelerator", f"{GOOGLE}/gke-tpu-topo
 COUNT = f"{GOOGLE}/gke-accelerator-count"
 SPOT, FLEX_START = f"{GOOGLE}/gke-spot", f"{GOOGLE}/gke-flex-start"
 PROVISIONING = f"{GOOGLE}/gke-provisioning"
-"""standard, spot or flex-start: flavors of Kueue select by it."""
+"""Label with the value standard, spot or flex-start, which flavors of Kueue select by."""
 RESERVATION, RESERVATION_PROJECT = f"{GOOGLE}/reservation-name", f"{GOOGLE}/reservation-project"
 POOL = f"{GOOGLE}/gke-nodepool"
 ZONE = "topology.kubernetes.io/zone"
 PASSED_ON = (f"{GOOGLE}/gke-location-hint", f"{GOOGLE}/gke-tpu-ici-resiliency", f"{GOOGLE}/gke-tpu-auto-restart")
-"""Labels of Google's that whoever makes a pool may set."""
+"""Google's labels that the creator of a pool may set."""
 GIVEN = (
     ACCELERATOR, TOPOLOGY, COUNT, SPOT, FLEX_START, RESERVATION, RESERVATION_PROJECT, ZONE,
     PROVISIONING, f"{GOOGLE}/machine-family", "node.kubernetes.io/instance-type",
@@ -39,7 +39,7 @@ GIVEN = (
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One way to make the pool; a JobSet may list several."""
+    """One way to create the pool; a JobSet may list several."""
 
     slice: Slice
     nodes: int
@@ -64,16 +64,16 @@ class Need:
     since: float
     message: str  # of the scheduler
     choices: tuple[Choice, ...]
-    labels: Mapping[str, str] = field(default_factory=dict)  # that its nodes must have, beside those GKE sets
+    labels: Mapping[str, str] = field(default_factory=dict)  # that its nodes must have, besides those that GKE sets
     tolerated: tuple[tuple[str, str], ...] = ()  # keys and values of taints; an empty value: any
     options: Options = DEFAULTS
-    selects_zone: bool = False  # the pods select it, so that no other will do
+    selects_zone: bool = False  # the pods select it, so that no other zone works
     selects_capacity: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A pod that asks for what cannot be, and what to write instead."""
+    """A pod with an impossible request, and what to write instead."""
 
     namespace: str
     jobset: str
@@ -87,7 +87,7 @@ class Refusal:
 def needed(
     pod: Mapping[str, Any], jobset: Mapping[str, Any], defaults: Options, zones: Sequence[str], since: float
 ) -> Need | Refusal | None:
-    """Of a leader that is unschedulable; None where it asks for no TPU, or is left to others.
+    """Return the need of an unschedulable leader; None if it requests no TPU or opts out of the provisioner.
 
     `zones`: of the cluster, for JobSets that name none.
     """
@@ -146,7 +146,7 @@ def needed(
 
 
 def unschedulable(pod: Mapping[str, Any]) -> str | None:
-    """What the scheduler says of a pod that it finds no node for; None where that is not so."""
+    """Return the scheduler's message about an unschedulable pod, or None for any other pod."""
     if pod["metadata"].get("deletionTimestamp") or (pod.get("status") or {}).get("phase") != "Pending":
         return None
     for condition in pod["status"].get("conditions") or ():
@@ -171,7 +171,7 @@ def _chips(spec: Mapping[str, Any]) -> int:
 def _shapes(
     spec: Mapping[str, Any], selector: Mapping[str, str], chips: int, problems: list[Problem]
 ) -> Sequence[Slice]:
-    """In the order in which the pod names them: by its node selector, or by terms of its node affinity."""
+    """Return the slices in the order in which the pod's node selector or node affinity terms name them."""
     shapes: list[Slice] = []
     for accelerator, topology in _pairs(spec, selector):
         for given, key in ((accelerator, ACCELERATOR), (topology, TOPOLOGY)):
@@ -232,7 +232,7 @@ def _parallelism(jobset: Mapping[str, Any], labels: Mapping[str, str]) -> int:
 
 
 def _nodes(shape: Slice, pods: int, problems: list[Problem]) -> int:
-    """A slice of several hosts comes complete; of slices of one host the pool has one for each pod."""
+    """Return the pool's node count: all hosts of a slice, or one for each pod if the slice has a single host."""
     if shape.hosts == 1:
         return pods
     if pods > shape.hosts:
@@ -242,7 +242,7 @@ def _nodes(shape: Slice, pods: int, problems: list[Problem]) -> int:
 
 
 def _capacities(selector: Mapping[str, str], options: Options) -> Sequence[Capacity]:
-    """What the pods select goes before what the JobSet lists: nothing else would take them."""
+    """Return the capacities to try. The pods' selectors override the JobSet's list, since they match no other nodes."""
     bought = selector.get(PROVISIONING)
     if selector.get(SPOT) == "true" or bought == "spot":
         return [Capacity("spot")]
@@ -258,7 +258,10 @@ def _capacities(selector: Mapping[str, str], options: Options) -> Sequence[Capac
 
 
 def _flexible(shape: Slice, capacity: Capacity) -> bool:
-    """https://cloud.google.com/kubernetes-engine/docs/concepts/dws: no flex-start for v3 and v4."""
+    """Return whether the capacity exists for a slice: no flex-start for v3 and v4.
+
+    https://cloud.google.com/kubernetes-engine/docs/concepts/dws
+    """
     return capacity.kind != "flex-start" or shape.generation not in ("v2", "v3", "v4")
 
 
@@ -269,7 +272,7 @@ def _no_choice(shape: Slice, zones: Sequence[str]) -> Problem:
 
 
 def _labels(choice: Choice, pool: str, selector: Mapping[str, str]) -> Mapping[str, str | None]:
-    """Labels of the nodes of the pool, as far as they are known before there is one."""
+    """Return the labels that the pool's nodes will have, as far as they are known in advance."""
     kind, shape = choice.capacity.kind, choice.slice
     own = {key: value for key, value in selector.items() if _is_set_by_us(key)}
     bought = {PROVISIONING: kind} if kind in ("spot", "flex-start") else {}

@@ -1,4 +1,4 @@
-"""A cluster at one moment: JobSets, leaders and hosts from a view of Kubernetes, pools and operations from GKE."""
+"""Observe a cluster: JobSets, leaders and hosts from a view of Kubernetes, pools and operations from GKE."""
 
 from __future__ import annotations
 
@@ -28,27 +28,29 @@ JOBSET_UID = "jobset.sigs.k8s.io/jobset-uid"
 JOB_NAME = "batch.kubernetes.io/job-name"
 POOL = "cloud.google.com/gke-nodepool"
 OCCUPIED_SECONDS = 30.0
-"""Between two questions whether somebody else still uses a pool that is to be removed."""
+"""Seconds between two checks whether foreign pods still use a pool that is to be removed."""
 _TRIES = msgspec.json.Decoder(Tries)
 
 
 class Observer:
-    """Remembers what cannot be seen at one moment: since when a pool was not needed, and how it was before. Nothing of
-    that is needed to go on elsewhere: another replica waits a little longer."""
+    """An observer that remembers the history one observation lacks, such as since when a pool was not needed.
+
+    Another replica can continue without that history: it waits a little longer.
+    """
 
     def __init__(self, view: View, cache: PoolCache, zones: tuple[str, ...], clock: Clock) -> None:
         self._view, self._cache, self._zones, self._clock = view, cache, zones, clock
-        self._lock = threading.Lock()  # writes are told of by the threads that made them
-        # By pool, on the clock that no one can set: how long something has been so does not depend on the time of day.
+        self._lock = threading.Lock()  # `recorded` and `announced` are called by the threads that wrote
+        # By pool, by the clock that cannot be set, since durations must not depend on the time of day.
         self._suspects: dict[str, float] = {}
         self._idle: dict[str, float] = {}
         self._missing: dict[str, float] = {}
         self._recorded: dict[str, Tries] = {}  # what the mirror may not show yet
-        self._occupied: dict[str, tuple[float, tuple[str, ...]]] = {}  # pools with pods of others, and when that was
-        self._awaited: set[str] = set()  # pools that are to be told of when they are ready
+        self._occupied: dict[str, tuple[float, tuple[str, ...]]] = {}  # pools with foreign pods, and when that was
+        self._awaited: set[str] = set()  # pools to announce when they are ready
 
     def observe(self, settings: Settings, now: float) -> Observation:
-        """Transient where the cluster has not been read yet."""
+        """Observe the cluster. Raise Transient if it has not been read yet."""
         trouble = self._view.trouble(self._clock.elapsed())
         if trouble.startswith("the cluster was not read yet"):
             raise Transient(trouble)
@@ -77,16 +79,16 @@ class Observer:
         )
 
     def forget(self) -> None:
-        """Forget since when pools were as they are: this replica no longer looks at them."""
+        """Forget the history of pools, because this replica no longer observes them."""
         self._suspects, self._idle, self._missing, self._occupied = {}, {}, {}, {}
 
     def _since(self, marks: Mapping[str, float], now: float) -> dict[str, float]:
-        """The same moments, on the clock by which `decide` goes."""
+        """Return the same moments on the clock that `decide` uses."""
         behind = now - self._clock.elapsed()
         return {name: at + behind for name, at in marks.items()}
 
     def recorded(self, pool: str, tries: Tries) -> None:
-        """What was written of a pool a moment ago."""
+        """Remember tries that were written a moment ago."""
         with self._lock:
             self._recorded[pool] = tries
 
@@ -98,8 +100,11 @@ class Observer:
             return {**mirrored, **self._recorded}
 
     def with_foreign(self, seen: Observation, names: Iterable[str], vacant: Set[str] = frozenset()) -> Observation:
-        """With the pods of others on the hosts of these pools, asked for now; of those that had some, after a while.
-        Pods of the JobSet itself count, too, on pools that are `vacant` as far as leaders of slices say."""
+        """Add the foreign pods on the hosts of these pools.
+
+        Read them now, except for pools that had some within OCCUPIED_SECONDS. On `vacant` pools, which have no leader,
+        pods of the JobSet itself count as foreign too.
+        """
         now = self._clock.elapsed()
         waiting = {name: pods for name, (at, pods) in self._occupied.items() if now - at < OCCUPIED_SECONDS}
         wanted = set(names)
@@ -127,15 +132,17 @@ class Observer:
         self._suspects = {name: self._suspects.get(name, at) for name, step in steps.items() if step.unused}
         self._idle = {name: self._idle.get(name, at) for name, step in steps.items() if step.idle}
         self._missing = {name: self._missing.get(name, at) for name, step in steps.items() if step.missing}
-        # A pool may be there before anybody has seen it come.
+        # A pool may exist before it was observed in PROVISIONING.
         asked = {name for name, step in steps.items() if isinstance(step.act, Create)}
         coming = {name for name, pool in seen.pools.items() if pool.status == "PROVISIONING"}
         with self._lock:
             self._awaited = (self._awaited & (steps.keys() | seen.pools.keys())) | asked | coming
 
     def announced(self, pool: str, reason: str) -> bool:
-        """What is decided of a pool may come to nothing: only what was told is not told again. Whether it is news: a
-        round that began before the last one was over decides the same."""
+        """Return whether an announcement is news, and record it.
+
+        Decisions may come to nothing, so only announced ones are not repeated: an overlapping round decides the same.
+        """
         if reason != "NodePoolReady":
             return True
         with self._lock:
@@ -169,7 +176,7 @@ class Observer:
 
 
 def _jobset_of(pod: Doc, jobsets: Mapping[tuple[str, str], Doc]) -> Doc | None:
-    """The JobSet that the pod is of, and not one that has its name since."""
+    """Return the pod's JobSet, and not a later one with its name."""
     labels = pod["metadata"].get("labels") or {}
     jobset = jobsets.get((pod["metadata"]["namespace"], labels.get(JOBSET, "")))
     if jobset is None or JOB_NAME not in labels:
@@ -197,7 +204,7 @@ def _tries(jobsets: Mapping[tuple[str, str], Doc]) -> dict[str, Tries]:
                 try:
                     tries[key.partition("/")[2]] = _TRIES.decode(value)
                 except msgspec.MsgspecError:
-                    continue  # somebody else's, or another version's: it is tried from the beginning
+                    continue  # of another tool or version: start from the beginning
     return tries
 
 
@@ -220,13 +227,13 @@ def _by_pool(nodes: Iterable[Doc]) -> dict[str, tuple[str, ...]]:
 
 
 def _is_cordoned(node: Doc) -> bool:
-    """By us: what a person has cordoned stays so."""
+    """Return whether we cordoned a node; those that a person cordoned stay so."""
     marked = CORDONED in (node["metadata"].get("annotations") or {})
     return marked and bool((node.get("spec") or {}).get("unschedulable"))
 
 
 def _is_foreign(pod: Doc, seen: Observation, pool: str, vacant: Set[str]) -> bool:
-    """DaemonSets and the node itself put a pod on every host."""
+    """Return whether a pod is foreign. DaemonSets and the node itself have a pod on every host."""
     meta = pod["metadata"]
     if any(one.get("kind") in ("DaemonSet", "Node") for one in meta.get("ownerReferences") or ()):
         return False
@@ -246,7 +253,7 @@ def _since(pod: Doc) -> float:
 
 
 def seconds(stamp: Any) -> float:
-    """Of an RFC 3339 time; 0 where there is none."""
+    """Return an RFC 3339 time as seconds since the epoch, or 0 without one."""
     try:
         return datetime.fromisoformat(re.sub(r"(\.\d{6})\d+", r"\1", str(stamp))).timestamp()
     except ValueError:

@@ -1,15 +1,15 @@
-"""How many operations may be under way at once: as configured, or fewer after GKE was too busy."""
+"""The number of operations allowed at once: as configured, or fewer after GKE was too busy."""
 
 from __future__ import annotations
 
 import threading
 
 RECOVERY_SECONDS = 30.0
-"""One more operation is allowed after so long without a refusal."""
+"""Seconds without a refusal after which one more operation is allowed."""
 
 
 class Pace:
-    """Halves when GKE refuses, and grows back by one. Safe from any thread."""
+    """A limit that halves when GKE refuses, and grows back by one. Safe from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -31,6 +31,6 @@ class Pace:
     def slow(self, now: float) -> None:
         with self._lock:
             if self._limit is not None and now - self._since < 1.0:
-                return  # calls that were refused together are one refusal
+                return  # calls that were refused together count as one refusal
             grown = self._most if self._limit is None else self._limit + (now - self._since) / RECOVERY_SECONDS
             self._limit, self._since = float(max(1, int(min(grown, self._most) / 2))), now

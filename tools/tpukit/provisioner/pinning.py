@@ -1,4 +1,4 @@
-"""Whether the nodes of a pool that is still to be made could take a pod, by its node selector and affinity. Pure."""
+"""Check whether the nodes of a future pool could take a pod, by its node selector and affinity. Pure."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ SET_BY_GKE = frozenset(
     + [f"failure-domain.{_BETA}/{name}" for name in ("region", "zone")]
     + ["iam.gke.io/gke-metadata-server-enabled", "kubernetes.io/arch", "kubernetes.io/os", "topology.gke.io/zone"]
 )  # fmt: skip
-"""Labels that GKE sets by itself, to values that are known only when the node is there: a pod may select by them."""
+"""Labels that GKE sets, to values that are known only when the node exists: a pod may select by them."""
 
 
 def unmet(spec: Mapping[str, Any], labels: Mapping[str, str | None]) -> str:
-    """Return the first requirement of a pod that no node with these labels meets; empty where they meet all.
+    """Return the first requirement of a pod that no node with these labels meets, or "" if they meet all.
 
-    `labels`: those that the nodes will have; None: that they will certainly not have. So it is with any other label
-    that is not among SET_BY_GKE: the name of another pool or of a host, or a label that nothing sets.
+    `labels`: those that the nodes will have; None: those that they will certainly not have. The latter holds for any
+    other label outside SET_BY_GKE too: the name of another pool or of a host, or a label that nothing sets.
     """
     for key, value in (spec.get("nodeSelector") or {}).items():
         if not _met(key, "In", [value], labels):
@@ -41,7 +41,7 @@ def _failing(term: Mapping[str, Any], labels: Mapping[str, str | None]) -> str:
         key, operator, values = one["key"], one.get("operator", "In"), one.get("values") or []
         if not _met(key, operator, values, labels):
             return f"{key} {operator} {', '.join(values)}".rstrip()
-    for one in term.get("matchFields") or ():  # the name of a node is all that can be matched
+    for one in term.get("matchFields") or ():  # only the name of a node can be matched
         if one.get("operator") == "In":
             return f"{one.get('key')} In {', '.join(one.get('values') or [])}"
     return ""

@@ -1,4 +1,4 @@
-"""Pools and operations as GKE last listed them, and what was asked of it since: one list serves all pools."""
+"""GKE's pools and operations as last listed, updated with our requests since then. One list serves all pools."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from tpukit.core.clock import Clock
 from tpukit.google.gke import Gke, NodePool, Operation
 
 BUSY_SECONDS, NEEDED_SECONDS, IDLE_SECONDS = 5.0, 15.0, 300.0
-"""Between two lists: while something changes, while pods wait, and else."""
+"""Seconds between two lists: while something changes, while pods wait, and otherwise."""
 _SHARE = 20.0
 """Listing takes at most a twentieth of the time, however many pools there are."""
 _LONGEST_WAIT = 60.0
-"""But a list that took long because this process was suspended, or an answer was slow, does not blind it for longer."""
+"""Longest wait that a slow list causes: the process may have been suspended, or one response slow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Intervals:
 
 
 class PoolCache:
-    """Safe from any thread."""
+    """The cached pools and operations. Safe from any thread."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class PoolCache:
         finished: Callable[[Operation], None] = lambda operation: None,
     ) -> None:
         self._gke, self._clock, self._intervals = gke, clock, intervals or Intervals()
-        self._finished = finished  # told once of each operation that was under way and is done
+        self._finished = finished  # called once for each operation that was under way and is done
         self._lock = threading.Lock()
         self._pools: dict[str, NodePool] = {}
         self._operations: dict[str, Operation] = {}
@@ -56,14 +56,13 @@ class PoolCache:
             return tuple(self._operations.values())
 
     def busy(self) -> bool:
-        """Whether something is under way."""
         with self._lock:
             return any(not one.done for one in self._operations.values()) or any(
                 one.status in ("PROVISIONING", "STOPPING", "RECONCILING") for one in self._pools.values()
             )
 
     def refresh(self, now: float, *, needed: bool) -> None:
-        """List again if it is about time. Errors of GKE are raised, and the lists stay as they were."""
+        """List again if it is due. Errors of GKE are raised and leave the lists unchanged."""
         began = self._clock.monotonic()
         busy = self.busy()
         wait = self._intervals.busy if busy else self._intervals.needed if needed else self._intervals.idle
@@ -72,7 +71,7 @@ class PoolCache:
         pools = self._gke.pools()
         operations = self._gke.operations() if needed or busy or self._stale else ()
         with self._lock:
-            # A list that was asked for before a call was answered does not know of it.
+            # A list that was requested before a call returned does not include that call.
             since = {name for name, at in self._asked.items() if at >= began}
             later = {name: pool for name, pool in self._pools.items() if name in since}
             under_way = {one.name: one for one in self._operations.values() if one.target in since}
@@ -89,7 +88,7 @@ class PoolCache:
             self._finished(one)
 
     def doubt(self) -> None:
-        """An answer was lost: what is there is asked before anything else is done."""
+        """List again before anything else, because a response was lost."""
         self._stale = True
 
     def created(self, pool: NodePool, operation: Operation) -> None:

@@ -1,4 +1,4 @@
-"""Pools: the request that makes one for a need, whose an existing one is, and whether it would take the pod. Pure."""
+"""Pools: the request that creates one for a need, the owner of an existing one, and whether it fits the pod. Pure."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from tpukit.provisioner import pool_names
 from tpukit.provisioner.needs import SPOT, Choice, Need
 
 MAX_PODS = 15
-"""Of a TPU host: training and what GKE runs on every node. Each more takes pod addresses for nothing."""
+"""Maximum pods on a TPU host: training and GKE's own on every node. Each more would waste pod addresses."""
 _HYPERDISK_ONLY = ("v6e", "tpu7x")
-"""https://cloud.google.com/kubernetes-engine/docs/concepts/hyperdisk: these boot from nothing else."""
+"""Generations that boot from nothing else: https://cloud.google.com/kubernetes-engine/docs/concepts/hyperdisk."""
 
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Whose a pool is, as its labels say."""
+    """The owner of a pool, from its labels."""
 
     namespace: str
     jobset: str
@@ -29,7 +29,7 @@ class Owner:
 
 
 def owner(pool: NodePool) -> Owner | None:
-    """None: it is not ours."""
+    """Return the owner, or None if the pool is not ours."""
     labels = pool.labels
     keys = (pool_names.NAMESPACE, pool_names.JOBSET, pool_names.UID, pool_names.JOB)
     if labels.get(pool_names.MANAGED_BY) != pool_names.MANAGER or not all(labels.get(key) for key in keys):
@@ -47,14 +47,16 @@ def owner(pool: NodePool) -> Owner | None:
 
 
 def identity(pool: NodePool) -> Mapping[str, str]:
-    """Labels of ours that tell this pool from an earlier or later one of its name."""
+    """Return our labels that distinguish this pool from an earlier or later one of its name."""
     keys = (pool_names.MANAGED_BY, pool_names.UID, pool_names.JOB, pool_names.CREATED)
     return {key: pool.labels[key] for key in keys if key in pool.labels}
 
 
 def fits(pool: NodePool, need: Need) -> bool:
-    """Whether the pool has what the pod selects, however it came about: a default that has changed since is no reason
-    to replace it."""
+    """Return whether the pool has what the pod selects.
+
+    A default that has changed since its creation is no reason to replace it.
+    """
     tolerated = all(_tolerated(key, value, need) for key, value, _ in pool.taints)
     return (
         tolerated and need.labels.items() <= pool.labels.items() and any(_is(pool, one, need) for one in need.choices)
@@ -73,13 +75,13 @@ def _is(pool: NodePool, choice: Choice, need: Need) -> bool:
 
 
 def _tolerated(key: str, value: str, need: Need) -> bool:
-    if key == "google.com/tpu":  # GKE adds the toleration to every pod that asks for chips
+    if key == "google.com/tpu":  # GKE adds the toleration to every pod that requests chips
         return True
     return any(known in ("", key) and wanted in ("", value) for known, wanted in need.tolerated)
 
 
 def body(name: str, need: Need, choice: Choice, number: int, now: float) -> dict[str, Any]:
-    """The NodePool to ask for, as the REST API spells it."""
+    """Return the NodePool to request, in the REST API's spelling."""
     options, shape = need.options, choice.slice
     flexible = choice.capacity.kind == "flex-start"
     scaling = {"enabled": True, "minNodeCount": 0, "maxNodeCount": choice.nodes, "locationPolicy": "ANY"}
@@ -90,7 +92,7 @@ def body(name: str, need: Need, choice: Choice, number: int, now: float) -> dict
         "locations": [choice.zone],
         "config": _config(name, need, choice, number, now),
         "management": {
-            # GKE refuses to repair what is given for a while only.
+            # GKE refuses to repair capacity that is given for a limited time.
             "autoRepair": options.auto_repair and not flexible,
             "autoUpgrade": options.auto_upgrade,
         },
@@ -154,7 +156,7 @@ def _capacity(choice: Choice) -> dict[str, Any]:
 
 
 def _spot_taint(need: Need, choice: Choice) -> dict[str, Any]:
-    """Keeps pods away that did not ask for spot; a pod that does not tolerate it would never come."""
+    """Return the taint that keeps off pods that did not request spot, if the need's own pod tolerates it."""
     if choice.capacity.kind != "spot" or not _tolerated(SPOT, "true", need):
         return {}
     return {"taints": [{"key": SPOT, "value": "true", "effect": "NO_SCHEDULE"}]}

@@ -1,7 +1,7 @@
-"""The cluster as the kernel's store: one record for each pool that is there or needed.
+"""The cluster as the kernel's store: one record for each pool that exists or is needed.
 
-What a record holds is read from labels of pools and an annotation of the JobSet, and only that annotation is written:
-when something went wrong. So nothing is written for a pool that comes up, and a new replica needs nothing from the old.
+Records are read from labels of pools and an annotation of the JobSet. Only that annotation is written, after a failure:
+a pool that comes up causes no write, and a new replica needs nothing from the old one.
 """
 
 from __future__ import annotations
@@ -23,8 +23,6 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 
 class SliceRecord(msgspec.Struct, frozen=True):
-    """Of one pool."""
-
     pool: str
     namespace: str = ""
     jobset: str = ""
@@ -40,13 +38,13 @@ SLICES: Kind[SliceRecord] = Kind("slices", SliceRecord, state="state", order="or
 
 
 class Writes(Protocol):
-    """Whether this replica may write."""
+    """A check of whether this replica may write."""
 
     def leading(self) -> bool: ...
 
 
 class ClusterRecords:
-    """Its list is what the last observation says; get and put are of that."""
+    """Records of the last observation, which `list` refreshes."""
 
     def __init__(
         self,
@@ -58,13 +56,13 @@ class ClusterRecords:
         announced: Callable[[str, str], None],
     ) -> None:
         self._cluster, self._events, self._leader = cluster, events, leader
-        self._steps = steps  # what is to be done, from a fresh observation
-        self._announced = announced  # of each event: pool and reason
-        self._recorded = recorded  # called after each write: mirrors take a moment to show it
+        self._steps = steps  # the steps, from a fresh observation
+        self._announced = announced  # called for each event, with pool and reason
+        self._recorded = recorded  # called after each write, which mirrors take a moment to show
         self._entries: dict[str, Entry[SliceRecord]] = {}
 
     def list(self, kind: Kind[Any], **_query: Any) -> Page[Any]:
-        """Those of the replicas that wait is empty."""
+        """Return the records; none on replicas that do not lead."""
         if not self._leader.leading():
             self._entries = {}
             return Page(())
@@ -104,7 +102,7 @@ class ClusterRecords:
         return None
 
     def _write(self, record: SliceRecord) -> None:
-        """Of the very JobSet: one that has its name since was not tried for."""
+        """Write the tries to exactly this JobSet, and not to a later one with its name."""
         empty = record.tries == NEVER
         text = None if empty else msgspec.json.encode(record.tries).decode()
         change = {"metadata": {"uid": record.uid, "annotations": {f"{TRIES}/{record.pool}": text}}}

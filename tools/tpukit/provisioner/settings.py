@@ -1,9 +1,9 @@
-"""What can be chosen: for all JobSets in a ConfigMap, for one in its annotations, under the same names. Pure.
+"""Settings for all JobSets in a ConfigMap, or for one in its annotations, under the same names. Pure.
 
-| name                 | what it says                                                                     |
+| name                 | meaning                                                                          |
 |----------------------|----------------------------------------------------------------------------------|
 | capacity             | spot, on-demand, flex-start, reservation:NAME; several are tried in this order   |
-| zones                | where to make pools; several are tried in this order                             |
+| zones                | where to create pools; several are tried in this order                           |
 | node-service-account | email of the account that nodes run as                                           |
 | secondary-boot-disk  | image with preloaded container images (projects/P/global/images/I)               |
 | additional-networks  | network:subnetwork, several separated by commas                                  |
@@ -14,7 +14,7 @@
 | disk-size-gb         | of the boot disk                                                                 |
 | disk-kms-key         | key that encrypts the boot disk (projects/P/locations/L/keyRings/R/cryptoKeys/K) |
 
-In the ConfigMap alone: max-operations, error-limit, removal-delay, minimum-age, suspended-grace, node-timeout,
+In the ConfigMap only: max-operations, error-limit, removal-delay, minimum-age, suspended-grace, node-timeout,
 pod-timeout.
 """
 
@@ -42,8 +42,6 @@ class Capacity:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Of one pool."""
-
     capacity: tuple[Capacity, ...] = (Capacity("on-demand"),)
     zones: tuple[str, ...] = ()
     node_service_account: str = ""
@@ -64,16 +62,16 @@ DEFAULTS = Options()
 class Settings:
     options: Options = DEFAULTS
     max_operations: int = 5  # https://github.com/hashicorp/terraform-provider-google/issues/15205 says 5 at once
-    error_limit: int = 5  # pools in ERROR that are made again for one Job
-    removal_delay: float = 30.0  # between first noticing a pool that nobody needs and its removal
+    error_limit: int = 5  # pools in ERROR that are recreated for one Job
+    removal_delay: float = 30.0  # between first noticing an unneeded pool and its removal
     minimum_age: float = 60.0
     suspended_grace: float = 600.0  # how long pools of a suspended JobSet are retained
-    node_timeout: float = 1800.0  # how long the hosts of a pool that runs may be missing
+    node_timeout: float = 1800.0  # how long hosts of a running pool may be missing
     pod_timeout: float = 900.0  # how long a pool whose hosts are all ready may wait for its pod
 
 
 def of_config_map(data: Mapping[str, str]) -> Settings:
-    """Invalid with every problem at once."""
+    """Read a ConfigMap. Raise Invalid with all problems at once."""
     problems: list[Problem] = []
     known = {name: _NUMBERS[name] for name in _NUMBERS}
     numbers = _read(data, known, "ConfigMap", problems)
@@ -87,7 +85,7 @@ def of_config_map(data: Mapping[str, str]) -> Settings:
 
 
 def of_jobset(defaults: Options, annotations: Mapping[str, str], problems: list[Problem]) -> Options:
-    """The defaults, with what the JobSet says itself."""
+    """Return the defaults, overridden by the JobSet's annotations."""
     own = {
         name: annotations[key]
         for key in annotations
@@ -97,7 +95,7 @@ def of_jobset(defaults: Options, annotations: Mapping[str, str], problems: list[
 
 
 IDENTITY = ("project", "location", "cluster")
-"""Of the ConfigMap too: which cluster this is, as Google names it."""
+"""Names in the ConfigMap that identify the cluster at Google."""
 
 
 def _options(defaults: Options, data: Mapping[str, str], where: str, problems: list[Problem]) -> Options:

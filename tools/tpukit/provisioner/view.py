@@ -1,4 +1,4 @@
-"""What the API server has, from mirrors: nobody is asked when somebody wants to know."""
+"""The API server's objects from mirrors: reads are served from a watch cache."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from tpukit.provisioner.documents import LEADERS, HostDoc, JobSetDoc, LeaderDoc,
 
 NODES = f"{pool_names.MANAGED_BY}={pool_names.MANAGER}"
 STALE_SECONDS = 120.0
-"""A mirror that has heard nothing for longer does not say what is gone. One that is connected hears a bookmark every
-minute; one whose process was suspended is not, and does not know it yet."""
+"""Seconds without news after which a mirror is not trusted about deletions.
+
+A connected mirror receives a bookmark every minute. After a suspension, it may be disconnected without knowing.
+"""
 
 
 class View(Protocol):
@@ -23,15 +25,15 @@ class View(Protocol):
     def leaders(self) -> tuple[Doc, ...]: ...
 
     def nodes(self) -> tuple[Doc, ...]:
-        """Of pools that carry our labels."""
+        """Return the nodes of pools that carry our labels."""
 
     def config(self) -> Doc | None: ...
 
     def trouble(self, now: float) -> str:
-        """Why the above may be out of date; empty: it is not. `now`: as `Clock.elapsed` counts, which no one sets."""
+        """Return why the objects may be out of date, or "" if they are not. `now` is a time of `Clock.elapsed`."""
 
     def pods(self) -> list[Doc]:
-        """All that are placed on a node, asked for now."""
+        """Return all pods that are placed on a node, read now."""
 
 
 class MirrorView:
@@ -39,13 +41,13 @@ class MirrorView:
         self._cluster = cluster
         self._jobsets = Mirror(cluster, "JobSet", type=JobSetDoc, wake=wake)
         self._leaders = Mirror(cluster, "Pod", labels=LEADERS, type=LeaderDoc, wake=wake)
-        # Hosts report all the time: nobody is woken by that.
+        # Hosts report constantly, so their changes wake nothing.
         self._nodes = Mirror(cluster, "Node", labels=NODES, type=HostDoc)
         self._config = Mirror(cluster, "ConfigMap", namespace, fields=f"metadata.name={config}", wake=wake)
         self._all = (self._jobsets, self._leaders, self._nodes, self._config)
 
     def wait_synced(self, seconds: float) -> TpukitError | None:
-        """What keeps one of them from its first list, if something does."""
+        """Return the error that keeps a mirror from its first list, if any."""
         for mirror in self._all:
             if not mirror.wait_synced(seconds) and (error := mirror.error()):
                 return error
@@ -82,7 +84,7 @@ class MirrorView:
 
 
 class ListView:
-    """The same by lists, once: for those who look once."""
+    """A view from one list of each kind, for a single observation."""
 
     def __init__(self, cluster: Cluster, namespace: str, config: str) -> None:
         self._cluster = cluster

@@ -1,5 +1,5 @@
-"""Teams: what each may use of the slices, who belongs to it, and what its queue holds.
+"""Teams: which slices each may use, who belongs to it, and the contents of its queue.
 
-A team is a namespace with a queue of the same name. Everything here is plain data in and out; one module talks to the
+A team is a namespace with a queue of the same name. Everything here is plain data in and out; one module accesses the
 cluster.
 """

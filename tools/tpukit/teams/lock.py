@@ -1,8 +1,8 @@
-"""One change of quotas at a time: a Lease that whoever changes them holds.
+"""A Lease that allows one change of quotas at a time.
 
-Kueue hands out what its queues say, and quotas are in several of them. Two that read the queues at once and each gave
-away the same slices would both be right by what they saw. Whoever holds the Lease may write; who finds it held waits.
-One whose holder died is taken over when it stayed as it was for as long as it is valid, by the clock of who waits.
+Kueue hands out what its queues say, and quotas are in several of them. Two processes that read the queues at once could
+each give away the same slices. Only the holder of the Lease may write; others wait. A Lease is taken over once it has
+not changed for as long as it is valid, by the clock of the waiting process.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _POLL_SECONDS = 0.5
 
 
 class Leases(Protocol):
-    """What is asked of a cluster."""
+    """The cluster operations that the lock needs."""
 
     def get(self, kind: str, name: str, namespace: str = "") -> dict[str, Any]: ...
     def create(self, document: dict[str, Any]) -> dict[str, Any]: ...
@@ -35,7 +35,7 @@ class Leases(Protocol):
 
 @dataclass(slots=True)
 class QuotaLock:
-    """Held. `check` before each write: raises Conflict when somebody took it over."""
+    """A held lock. `check` it before each write: it raises Conflict after a takeover."""
 
     cluster: Leases
     clock: Clock
@@ -66,7 +66,7 @@ def _taken(cluster: Leases, clock: Clock) -> QuotaLock:
     due = clock.now() + PATIENCE_SECONDS
     version, since = "", 0.0
     while True:
-        with suppress(Conflict):  # somebody was faster
+        with suppress(Conflict):  # another process was faster
             try:
                 lease = cluster.get("Lease", NAME, NAMESPACE)
             except NotFound:

@@ -1,4 +1,4 @@
-"""Amounts of a flavor, as people say them: `2 × v4-16:spot` rather than 16 chips of v4-2x2x2-spot."""
+"""Readable amounts of a flavor: `2 × v4-16:spot` rather than 16 chips of v4-2x2x2-spot."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ _UNITS = {CHIPS: "chips", "cpu": "CPUs", "memory": "GB of memory"}
 
 
 def shape(flavor: str) -> Slice | None:
-    """The slice that a TPU flavor of ours stands for."""
+    """Return the slice of one of our TPU flavors, or None."""
     kind = pool_kinds.of_flavor(flavor)
     return kind.shape if kind else None
 
 
 def same_shape(one: Slice, other: Slice) -> bool:
-    """As nodes show it: two machine types of a topology look alike."""
+    """Return whether two slices look alike on nodes: two machine types of a topology do."""
     return (one.generation, one.topology) == (other.generation, other.topology)
 
 
 def flavor_name(flavor: str) -> str:
-    """`v4-16` or `v4-16:spot` for ours; a foreign flavor is called what it is called."""
+    """Return `v4-16` or `v4-16:spot` for our flavors; a foreign flavor keeps its name."""
     return str(pool_kinds.of_flavor(flavor) or flavor)
 
 
 def amount(number: Decimal, key: shares.Key) -> str:
-    """`2 × v4-16`, `12 chips of mine`, `3 CPUs of cpu`."""
+    """Return `2 × v4-16`, `12 chips of mine`, or `3 CPUs of cpu`."""
     return f"{number_of(number, key)} {'×' if _slices(number, key) else 'of'} {flavor_name(key[0])}"
 
 
 def number_of(number: Decimal, key: shares.Key) -> str:
-    """The same without saying of what: slices where it is whole slices."""
+    """Return an amount without its flavor: a number of slices if they are whole."""
     if whole := _slices(number, key):
         return f"{number // whole.chips}"
     return f"{number / 10**9 if key[1] == 'memory' else number:.10g} {_UNITS.get(key[1], key[1])}"
 
 
 def nodes(selector: Mapping[str, str]) -> str:
-    """What pods with this selector want."""
+    """Return, in words, the quota that pods with this selector need."""
     if kind := pool_kinds.of_selector(selector):
         return str(kind)
     labels = ", ".join(f"{key}={value}" for key, value in selector.items())
@@ -50,7 +50,7 @@ def nodes(selector: Mapping[str, str]) -> str:
 
 
 def slices_of(workload: Doc) -> str:
-    """`2 × v4-16`: the slices that a job asks for, as its user wrote it."""
+    """Return the slices that a job asks for, as its user wrote them: `2 × v4-16`."""
     found = []
     for ask in asks(workload):
         if not (chips := ask.requests.get(CHIPS)):

@@ -1,4 +1,4 @@
-"""What is in the queues, as rows: what runs, what waits, in which order and why."""
+"""The contents of the queues as rows: running jobs, and waiting jobs in order, with the reason."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ class JobRow:
     team: str
     job: str
     state: str  # runs, waits, leaves
-    queue: str  # the ClusterQueue that it has its slices from, or waits for; "": none
-    place: int | None  # in that queue's line; the first is 1
+    queue: str  # the ClusterQueue of its slices, or that it waits for; "": none
+    place: int | None  # in the queue's order, from 1
     priority: str
     tpu: str  # 2 × v4-16
-    since: str  # when it got its slices, lost them, or came
+    since: str  # when it got its slices, lost them, or was created
     why: str  # it waits, or may lose its slices
 
 
@@ -34,7 +34,7 @@ class QueueRow:
 
 
 def jobs(queues: Queues, team: str = "") -> list[JobRow]:
-    """Those that run, those that leave, and those that wait in the order in which Kueue tries them."""
+    """Return running jobs, leaving jobs, and waiting jobs in the order in which Kueue tries them."""
     there = [one for one in queues.workloads if not workloads.ended(one)]
     running = sorted((one for one in there if not workloads.waits(one)), key=_admitted)
     lines = [queues.line(one) for one in queues.cluster_queues]
@@ -49,10 +49,10 @@ def jobs(queues: Queues, team: str = "") -> list[JobRow]:
 
 
 def queues_of(queues: Queues, only: str = "", *, all_teams: bool = True) -> list[QueueRow]:
-    """What each ClusterQueue has of each kind of slice, uses, and has jobs waiting for; or one of them alone.
+    """Return each ClusterQueue's quota, usage and waiting jobs by kind of slice, or those of one queue only.
 
-    Waiting jobs are counted where the jobs of all teams are there. Else Kueue's own count of a queue is in its first
-    row: it does not say what they wait for.
+    Waiting jobs are counted if the jobs of all teams are visible. Otherwise the first row of a queue has Kueue's own
+    count, which does not tell what they wait for.
     """
     return [
         row

@@ -1,8 +1,8 @@
-"""Who has how much: what there is, what teams have of their own, and what is left for all others.
+"""Quotas: the total, what teams have of their own, and what is left for all others.
 
-The sum of what is handed out is never more than what there is: a team's quota is taken from the common queue, and
-given back with it. Quotas of TPU flavors are whole slices, and CPUs and memory go with the chips in proportion; so do
-those of the CPU pool.
+The sum of all quotas never exceeds the total: a team's quota is taken from the common queue, and returns to it with the
+team. Quotas of TPU flavors are whole slices, and CPUs and memory go with the chips in proportion; so do those of the
+CPU pool.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _GB = 10**9
 
 
 def total(cluster_queues: Iterable[Doc]) -> tuple[Quota, ...]:
-    """How much there is: what the common queue says there is, and for one that says nothing what all have together."""
+    """Return the total: as annotated on the common queue, or else the sum of all queues."""
     every = list(cluster_queues)
     common = next((one for one in every if one["metadata"]["name"] == COMMON), None)
     if common is None:
@@ -56,7 +56,7 @@ def total(cluster_queues: Iterable[Doc]) -> tuple[Quota, ...]:
 
 
 def divide(available: Sequence[Quota], teams: Iterable[Team]) -> list[ClusterQueue]:
-    """The common queue, then one for each team that was given a quota: all of it, or its part of what there is."""
+    """Return the common queue, then one for each team with a quota: all of it, or its part of the total."""
     all_chips = sum(quota.chips for quota in available)
     owners = {team.name: team for team in teams if team.quota}
     parts = {quota.flavor: _parts(quota, owners.values()) for quota in available}
@@ -70,8 +70,10 @@ def divide(available: Sequence[Quota], teams: Iterable[Team]) -> list[ClusterQue
 
 
 def _parts(quota: Quota, teams: Iterable[Team]) -> dict[str, int]:
-    """Slices of this flavor for each team. Where there are fewer than were given, each gets its part of those, in whole
-    slices: who is furthest below its part gets the next."""
+    """Return the slices of this flavor for each team.
+
+    If there are too few, each team gets its part in whole slices, and the teams furthest below it get the rest.
+    """
     given = {team.name: team.quota.get(quota.flavor, 0) for team in teams}
     shape, asked = naming.shape(quota.flavor), sum(given.values())
     there = quota.chips // shape.chips if shape else 0
@@ -85,7 +87,7 @@ def _parts(quota: Quota, teams: Iterable[Team]) -> dict[str, int]:
 
 
 def check(available: Sequence[Quota], wanted: Team, rest: Iterable[Team], before: Team | None = None) -> None:
-    """Raise what cannot be given. What the team has been given before is not asked for again."""
+    """Raise Invalid for what cannot be given. What the team already has is not checked again."""
     chips = {quota.flavor: quota.chips for quota in available}
     every = list(rest)
     problems = []
@@ -113,9 +115,9 @@ def check(available: Sequence[Quota], wanted: Team, rest: Iterable[Team], before
 
 
 def overdrawn(cluster_queues: Sequence[Doc]) -> list[str]:
-    """What more is handed out of than there is, as after the common queue was applied anew by somebody else."""
+    """Return, in words, the flavors handed out beyond the total, as after another tool replaced the common queue."""
     if all(one["metadata"]["name"] != COMMON for one in cluster_queues):
-        return []  # queues of somebody else's making, who keeps the sum
+        return []  # queues that another tool created, which keeps the sum
     ours = [shares.shares(one) for one in cluster_queues if _ours(one)]
     found = []
     for quota in total(cluster_queues):

@@ -1,4 +1,4 @@
-"""Teams as a cluster has them: read, made, changed, removed. The only module here that talks to one."""
+"""Read, create, change and delete a cluster's teams. The only module here that accesses a cluster."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tpukit.teams.waiting import Queues
 from tpukit.teams.workloads import Doc
 
 PATIENCE_SECONDS = 300.0
-"""For what is deleted to be gone: pods may take their grace time to save."""
+"""Time limit for deletions: pods may use their grace period to save."""
 _POLL_SECONDS = 0.2
 _IDENTITY = "iam.gke.io/gcp-service-account"
 _POD_SECURITY = "pod-security.kubernetes.io/enforce"
@@ -33,12 +33,12 @@ _SHARED = (
     (Kind("admissionregistration.k8s.io/v1", "validatingadmissionpolicies", namespaced=False), "tpukit-queue"),
     (KINDS["ClusterRole"], MEMBER),
 )
-"""What the teams have in common, in the order in which it goes with the last of them."""
+"""Objects that all teams share, in the order in which they are deleted with the last team."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What is to be done, in the order in which it is done."""
+    """The documents of a change, in the order in which they are applied."""
 
     request: Request
     before: Team | None
@@ -46,8 +46,8 @@ class Change:
     namespace: tuple[dict[str, Any], ...]
     queues: tuple[dict[str, Any], ...]
     rest: tuple[dict[str, Any], ...]
-    replaced: bool  # its LocalQueue leads elsewhere from now on
-    dropped: bool  # it no longer has a ClusterQueue of its own
+    replaced: bool  # its LocalQueue points to another ClusterQueue from now on
+    dropped: bool  # it no longer has its own ClusterQueue
 
     @property
     def documents(self) -> tuple[dict[str, Any], ...]:
@@ -55,9 +55,9 @@ class Change:
 
 
 def read_queues(cluster: Cluster, team: str = "") -> tuple[Queues, bool]:
-    """The queues and all that is in them; and whether the jobs of other teams are there too.
+    """Return the queues with their contents, and whether those include other teams' jobs.
 
-    Who may see one team alone gets what there is of that.
+    With access to one team only, return what is visible of that team.
     """
     try:
         return _read_queues(cluster, ""), True
@@ -77,7 +77,7 @@ def _read_queues(cluster: Cluster, team: str) -> Queues:
 
 
 def read_teams(cluster: Cluster, account: str, name: str = "") -> list[Team]:
-    """All teams, or the one of this name alone."""
+    """Return all teams, or only the one of this name."""
     if name:
         try:
             namespaces = [cluster.get("Namespace", name)]
@@ -103,7 +103,7 @@ def read_teams(cluster: Cluster, account: str, name: str = "") -> list[Team]:
 
 
 def plan(cluster: Cluster, request: Request, account: str) -> Change:
-    """What makes the team what was asked for; raises what cannot be."""
+    """Return the change that fulfils the request, or raise if it is impossible."""
     teams = read_teams(cluster, account)
     before = next((team for team in teams if team.name == request.name), None)
     if before is None:
@@ -128,24 +128,27 @@ def plan(cluster: Cluster, request: Request, account: str) -> Change:
         hint = "use another name for the team"
         raise Conflict(f"there is a ClusterQueue {after.name} already, and tpukit did not make it", hint=hint)
     dropped = own is not None and not after.quota
-    # The namespace comes first: a queue whose team has none is a quota that no command shows and none takes back.
+    # The namespace comes first: the quota of a queue without one appears in no command and could not be taken back.
     rendered = render.team(made)
-    # And before it what its pods may be: its own level lets all of them in.
+    # Before it comes the policy for its pods: the namespace's own level lets all pods in.
     namespace = tuple(one for one in rendered if _is_first(one))
     remaining = tuple(one for one in rendered if not _is_first(one))
     queues = tuple(transition.writes(there, settling.settled(total, there, [*rest, after])))
-    # Asked of the cluster, because a change may have ended halfway.
+    # Read from the cluster, because an earlier change may have ended halfway.
     local = [one for one in cluster.list("LocalQueue", after.name) if one["metadata"]["name"] == after.name]
     replaced = any(one["spec"]["clusterQueue"] != after.queue for one in local)
     return Change(request, before, after, namespace, queues, remaining, replaced, dropped)
 
 
 def apply(cluster: Cluster, change: Change, account: str, clock: Clock) -> Change:
-    """Safe to repeat: a change that ended halfway is finished by planning and applying it again. Jobs that wait stay
-    with the team, in whichever queue it has. What was done: others may have been given something since the plan."""
+    """Apply a change, planned again under the lock, and return what was done.
+
+    Safe to repeat: to finish a change that ended halfway, plan and apply it again. Waiting jobs stay with the team, in
+    whichever queue it has.
+    """
     name = change.after.name
     if change.after.quota:
-        # One that is being removed takes changes, and is gone with them when its last job has left it.
+        # A queue that is being deleted accepts changes, and is deleted with them when its last job has left it.
         _wait_until(
             clock, lambda: not _leaves(cluster, "ClusterQueue", name), f"ClusterQueue {name} of an earlier quota"
         )
@@ -156,8 +159,8 @@ def apply(cluster: Cluster, change: Change, account: str, clock: Clock) -> Chang
             cluster.apply(document)
     for document in change.rest:
         if change.replaced and document["kind"] == "LocalQueue":
-            # Kueue refuses to change where a LocalQueue leads, so it is deleted and made again. Jobs name it, and wait
-            # in the new one.
+            # Kueue refuses to change a LocalQueue's ClusterQueue, so recreate it. Jobs refer to it by name, and wait in
+            # the new one.
             _delete(cluster, "LocalQueue", _get(cluster, "LocalQueue", name))
             _wait_until(clock, lambda: not _exists(cluster, "LocalQueue", name), f"LocalQueue {name}")
         cluster.apply(document)
@@ -170,7 +173,7 @@ def apply(cluster: Cluster, change: Change, account: str, clock: Clock) -> Chang
 
 
 def jobs(cluster: Cluster, team: str) -> list[str]:
-    """Names of what runs or waits in a team's namespace, also of what was sent a moment ago and Kueue has not seen."""
+    """Return the names of running or waiting jobs of a team, including new ones that Kueue has not seen yet."""
     sent = [one for kind in ("JobSet", "Job") for one in cluster.list(kind, team)]
     unfinished = {one["metadata"]["name"] for one in sent if not _owned(one) and not _finished(one)}
     queued = {workloads.job(one) for one in cluster.list("Workload", team) if not workloads.ended(one)}
@@ -178,7 +181,7 @@ def jobs(cluster: Cluster, team: str) -> list[str]:
 
 
 def remove(cluster: Cluster, team: Team, account: str, clock: Clock) -> list[str]:
-    """All of a team: its jobs end, its quota goes back to the common queue, then the rest goes. What went, in words."""
+    """Remove a team: its jobs, its quota (back to the common queue), and the rest. Return in words what was removed."""
     gone = [f"namespace {team.name} with all that is in it", f"what its members could do ({len(team.members)})"]
     namespace = _get(cluster, "Namespace", team.name)
     _delete_jobs(cluster, clock, team.name)
@@ -193,7 +196,7 @@ def remove(cluster: Cluster, team: Team, account: str, clock: Clock) -> list[str
     shared = [(path, _uid_at(cluster, path)) for path in (kind.path(name=name) for kind, name in _SHARED)]
     if not cluster.list("ClusterRoleBinding", labels=kueue.TEAM):
         for path, uid in shared:
-            with suppress(Conflict):  # another team was made meanwhile, and this is its
+            with suppress(Conflict):  # another team was created meanwhile, and this belongs to it
                 _delete_at(cluster, path, uid)
     _wait_until(clock, lambda: not _exists(cluster, "Namespace", team.name), f"namespace {team.name}")
     _wait_until(clock, lambda: not own or not _exists(cluster, "ClusterQueue", team.name), f"ClusterQueue {team.name}")
@@ -201,7 +204,7 @@ def remove(cluster: Cluster, team: Team, account: str, clock: Clock) -> list[str
 
 
 def settle(cluster: Cluster, account: str, clock: Clock, *, without: str = "") -> None:
-    """Make the queues hand out what there is and no more, whoever applied the common queue last; without one team."""
+    """Adjust the queues to hand out exactly the total, however the common queue was last applied; without one team."""
     with lock.held(cluster, clock) as quota_lock:
         there = cluster.list("ClusterQueue")
         teams = [one for one in settling.with_quota(read_teams(cluster, account), there) if one.name != without]
@@ -233,14 +236,14 @@ def _is_first(document: Doc) -> bool:
 
 
 def _allows_root(labels: Mapping[str, str]) -> bool:
-    """Where the policy of our own holds, the Pod Security level says nothing."""
+    """Return whether programs may run as root. Our own policy overrides the Pod Security level."""
     if kueue.ACCESS in labels:
         return labels.get(kueue.ALLOW_ROOT) == "yes"
     return bool(labels.get(_POD_SECURITY, "restricted") != "restricted")
 
 
 def _check_name_is_free(cluster: Cluster, name: str) -> None:
-    """A namespace that somebody else made is not taken over, nor one that is about to go."""
+    """Raise if the namespace exists and tpukit did not create it, or if it is being removed."""
     try:
         there = cluster.get("Namespace", name)
     except NotFound:
@@ -252,7 +255,7 @@ def _check_name_is_free(cluster: Cluster, name: str) -> None:
 
 
 def _own_queue(cluster_queues: Iterable[Doc], team: str) -> Doc | None:
-    """The ClusterQueue that is the team's alone. One of that name that somebody else made is not."""
+    """Return the team's own ClusterQueue, unless another tool created the one of that name."""
     return next(
         (one for one in cluster_queues if one["metadata"]["name"] == team and settling.is_team_queue(one)), None
     )
@@ -263,7 +266,7 @@ def _is_terminating(thing: Doc) -> bool:
 
 
 def _delete_jobs(cluster: Cluster, clock: Clock, team: str) -> None:
-    """Jobs go before their namespace: that takes the pods first, which their jobs would take for failures."""
+    """Delete jobs before their namespace, which would delete pods first and make their jobs fail."""
     for kind in ("JobSet", "Job"):
         for one in cluster.list(kind, team):
             _delete(cluster, kind, one)
@@ -271,7 +274,7 @@ def _delete_jobs(cluster: Cluster, clock: Clock, team: str) -> None:
 
 
 def _owned(thing: Doc) -> bool:
-    """The Jobs of a JobSet are not jobs of their own."""
+    """Return whether it has an owner, as the Jobs of a JobSet do."""
     return bool(thing["metadata"].get("ownerReferences"))
 
 
@@ -285,7 +288,7 @@ def _exists(cluster: Cluster, kind: str, name: str) -> bool:
 
 
 def _leaves(cluster: Cluster, kind: str, name: str) -> bool:
-    """Whether it is there and about to go."""
+    """Return whether it exists and is being deleted."""
     found = _get(cluster, kind, name)
     return found is not None and _is_terminating(found)
 
@@ -298,14 +301,14 @@ def _get(cluster: Cluster, kind: str, name: str) -> Doc | None:
 
 
 def _delete(cluster: Cluster, kind: str, seen: Doc | None) -> None:
-    """Delete the very object that was seen. Conflict where another has its name since."""
+    """Delete exactly the object that was read. Raise Conflict if another object has its name now."""
     if seen is not None:
         meta = seen["metadata"]
         cluster.delete(kind, meta["name"], meta.get("namespace", ""), uid=meta["uid"])
 
 
 def _uid_at(cluster: Cluster, path: str) -> str:
-    """Return the uid of an object of a kind that has no name here; empty where there is none."""
+    """Return the uid of the object at a path, or "" if there is none."""
     try:
         return str(cluster.call("GET", path)["metadata"]["uid"])
     except NotFound:
@@ -313,7 +316,7 @@ def _uid_at(cluster: Cluster, path: str) -> str:
 
 
 def _delete_at(cluster: Cluster, path: str, uid: str | None = None) -> None:
-    """Delete the object with this uid, or the one that is there now. Conflict where another has its name since."""
+    """Delete the object with this uid, or the current one. Raise Conflict if another object has its name now."""
     seen = _uid_at(cluster, path) if uid is None else uid
     if seen:
         with suppress(NotFound):

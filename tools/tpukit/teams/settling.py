@@ -1,7 +1,7 @@
-"""The ClusterQueues as they are to be: what there is, divided by what teams were given. Pure.
+"""Compute the ClusterQueues' target state: the total, divided by what teams were given. Pure.
 
-What a team was given is written down beside its queue. What it has is that, or less where there is less: when pools go,
-their slices are taken from the teams in proportion, and when pools come back, so do the quotas.
+What a team was given is recorded on its queue. It has that, or less if the total is smaller: when pools go, their
+slices are taken from the teams in proportion, and when pools come back, so do the quotas.
 """
 
 from __future__ import annotations
@@ -21,8 +21,10 @@ Doc = Mapping[str, Any]
 
 
 def settled(total: Sequence[Quota], cluster_queues: Sequence[Doc], teams: Iterable[Team]) -> list[dict[str, Any]]:
-    """The common queue, those of teams with a quota, and those of teams without one drained. The last are about to go,
-    or left over from a change that ended halfway."""
+    """Return the common queue, those of teams with a quota, and those of teams without one, drained.
+
+    The last are about to be deleted, or left over from a change that ended halfway.
+    """
     made = quotas.divide(total, [_moved(team, total) for team in teams])
     names = {queue.name for queue in made}
     unused = [one for one in cluster_queues if one["metadata"]["name"] not in names and is_team_queue(one)]
@@ -30,14 +32,16 @@ def settled(total: Sequence[Quota], cluster_queues: Sequence[Doc], teams: Iterab
 
 
 def renewed(common: Doc, cluster_queues: Sequence[Doc]) -> list[dict[str, Any]]:
-    """The writes that bring queues up to what a new common queue says there is, with what teams were given."""
+    """Return the writes that adapt queues to the total of a new common queue, with what teams were given."""
     total = quotas.total([common])
     return transition.writes(cluster_queues, settled(total, cluster_queues, with_quota([], cluster_queues)))
 
 
 def with_quota(teams: Iterable[Team], cluster_queues: Iterable[Doc]) -> list[Team]:
-    """The teams, and those of which only a queue is known, as after somebody deleted the namespace: its quota is still
-    handed out."""
+    """Return the teams, and those of which only a queue exists.
+
+    After its namespace was deleted by hand, for example, a team's quota is still handed out.
+    """
     every = {team.name: team for team in teams}
     for queue in filter(is_team_queue, cluster_queues):
         name = queue["metadata"]["name"]
@@ -46,7 +50,7 @@ def with_quota(teams: Iterable[Team], cluster_queues: Iterable[Doc]) -> list[Tea
 
 
 def given(queue: Doc) -> tuple[dict[str, int], dict[str, int] | None]:
-    """Slices that a team was given of each flavor, and how many it may borrow; flavors of none are left out."""
+    """Return the slices of each flavor that a team was given, and how many it may borrow; omit flavors without any."""
     if noted := queue["metadata"].get("annotations", {}).get(GIVEN):
         found = json.loads(noted)
         return found["quota"], found["borrow"]
@@ -68,7 +72,7 @@ def is_team_queue(queue: Doc) -> bool:
 
 
 def shortfalls(cluster_queues: Sequence[Doc]) -> list[str]:
-    """Teams that have less than they were given, in words."""
+    """Return, in words, the teams that have less than they were given."""
     found = []
     for queue in filter(is_team_queue, cluster_queues):
         has = shares.shares(queue)
@@ -84,7 +88,7 @@ def shortfalls(cluster_queues: Sequence[Doc]) -> list[str]:
 
 
 def _moved(team: Team, total: Sequence[Quota]) -> Team:
-    """Where all slices of a shape are bought in another way than before, what a team was given of them follows."""
+    """Move what a team was given of a shape to its new flavor, if all slices of it now have another capacity."""
     there = {quota.flavor for quota in total if quota.chips}
     kinds = [kind for flavor in there if (kind := pool_kinds.of_flavor(flavor))]
 
@@ -102,7 +106,7 @@ def _moved(team: Team, total: Sequence[Quota]) -> Team:
 
 
 def _drained(queue: Doc) -> dict[str, Any]:
-    """A queue with nothing of its own: until its last job ends, it borrows."""
+    """Return a queue without a quota of its own: until its last job ends, it borrows."""
     flavors = dict.fromkeys(flavor for flavor, _ in shares.shares(queue))
     nothing = [kueue.Quota(flavor, 0, 0, 0) for flavor in flavors]
     return render.cluster_queue(kueue.team_queue(queue["metadata"]["name"], nothing, {}, None))

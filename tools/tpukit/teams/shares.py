@@ -1,4 +1,4 @@
-"""What a ClusterQueue may have of each flavor's resources, and what it has: read from the queue as Kueue reports it."""
+"""Limits and usage of each flavor's resources in a ClusterQueue, as Kueue reports them."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from tpukit.core.quantities import amount
 
 Doc = Mapping[str, Any]
 Key = tuple[str, str]
-"""A flavor and a resource of it."""
+"""A flavor and one of its resources."""
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
     own: Decimal  # its quota
-    limit: Decimal | None  # how much more it may borrow of the others; None: all they leave
+    limit: Decimal | None  # how much more it may borrow from others; None: all that they leave
     used: Decimal  # by jobs that run or are about to
-    borrowed: Decimal  # how much of that is above its own
+    borrowed: Decimal  # the part of `used` above its own
 
     @property
     def most(self) -> Decimal | None:
@@ -53,20 +53,20 @@ def cohort(cluster_queue: Doc) -> str:
 
 
 def cohort_of(cluster_queue: Doc, cluster_queues: Iterable[Doc]) -> list[Doc]:
-    """The queues that lend to each other, this one among them."""
+    """Return the queues that lend to each other, including this one."""
     name = cohort(cluster_queue)
     return [one for one in cluster_queues if cohort(one) == name] if name else [cluster_queue]
 
 
 def free(key: Key, cluster_queue: Doc, cluster_queues: Iterable[Doc]) -> Decimal:
-    """How much of it the queue could hand out now: its own and what it may borrow, less what others have taken."""
+    """Return the amount that the queue could hand out now: its own and what it may borrow, less what others use."""
     mine = shares(cluster_queue)[key]
     all_left = _sum(key, cluster_queue, cluster_queues, used=True)
     return max(Decimal(), all_left if mine.most is None else min(all_left, mine.most - mine.used))
 
 
 def most(key: Key, cluster_queue: Doc, cluster_queues: Iterable[Doc]) -> Decimal:
-    """How much of it the queue could hand out were nobody else there."""
+    """Return the amount that the queue could hand out if no other queue used any."""
     mine = shares(cluster_queue)[key]
     total = _sum(key, cluster_queue, cluster_queues, used=False)
     return total if mine.most is None else min(total, mine.most)

@@ -1,4 +1,4 @@
-"""A team: what it may use, who belongs to it, and what somebody asked to change about it."""
+"""A team: its quota, its members, and a requested change of it."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class Team:
     email: str = ""  # Google account that its jobs act as
     made_with_cluster: bool = False
     allow_root: bool = False  # whether its programs may run as root
-    egress: tuple[str, ...] = ()  # networks that its pods may reach besides each other; none: all
-    access: str = "restricted"  # what its pods may do to open their chips: restricted, tpu or privileged
+    egress: tuple[str, ...] = ()  # networks that its pods may reach besides each other; empty: all
+    access: str = "restricted"  # access of its pods to their chips: restricted, tpu or privileged
 
     @property
     def queue(self) -> str:
@@ -44,13 +44,13 @@ class Team:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a command line says of a team. What it does not name stays as it is."""
+    """Changes of a team from a command line. Fields that it does not name keep their values."""
 
     name: str
-    named: Mapping[str, Any]  # fields of Team; quota and borrow as they were written
+    named: Mapping[str, Any]  # fields of Team; quota and borrow as written
 
     def applied(self, to: Team | None, flavors: Iterable[str] = ()) -> Team:
-        """The team that was asked for, in a cluster with these flavors."""
+        """Return the requested team, in a cluster with these flavors."""
         every, problems = list(flavors), list[Problem]()
         named = dict(self.named)
         for field_, option in _COUNTED.items():
@@ -59,7 +59,7 @@ class Request:
         if problems:
             raise Invalid(problems)
         team = replace(to or Team(self.name), **named)
-        # A limit of borrowing goes with the quota, unless somebody asks for one without the other.
+        # A limit of borrowing is removed with the quota, unless the request names it.
         return team if team.quota or "borrow" in self.named else replace(team, borrow=None)
 
 
@@ -74,7 +74,7 @@ def request(
     egress: Sequence[str] = (),
     access: str | None = None,
 ) -> Request:
-    """The request that a command line makes, or all that is wrong with it."""
+    """Return the request of a command line, or raise Invalid with all problems at once."""
     problems: list[Problem] = [*_name(name)]
     named: dict[str, Any] = {}
     if quota:
@@ -107,18 +107,18 @@ def request(
 
 
 def subject(member: str, team: str) -> tuple[str, str, str]:
-    """Kind, name and namespace by which roles are bound to a member."""
+    """Return kind, name and namespace for binding roles to a member."""
     kind, _, name = member.partition(":")
     return _KINDS[kind], name, team if kind == "account" else ""
 
 
 def member(kind: str, name: str) -> str:
-    """The reverse."""
+    """Return a member from a subject's kind and name."""
     return f"{next(word for word, known in _KINDS.items() if known == kind)}:{name}"
 
 
 def project(email: str) -> str:
-    """The project of a Google service account; one of a domain has its parts the other way round in an address."""
+    """Return the project of a Google service account; a domain-scoped project has its parts reversed in an address."""
     found = _EMAIL.fullmatch(email)
     return ":".join(reversed(found[1].split(".", 1))) if found else ""
 
@@ -134,7 +134,7 @@ def _name(name: str) -> Iterator[Problem]:
 def _slices(
     option: str, words: Iterable[str], problems: list[Problem], *, least: int
 ) -> dict[tuple[Slice, str], tuple[str, int]]:
-    """What was written and how many, by shape and way; the way is "" where none is named."""
+    """Parse amounts into (text, count) by shape and capacity; the capacity is "" if none is named."""
     found: dict[tuple[Slice, str], tuple[str, int]] = {}
     every = list(words)
     if NONE in every:
@@ -166,7 +166,7 @@ def _resolved(
     flavors: Sequence[str],
     problems: list[Problem],
 ) -> dict[str, int]:
-    """By flavor. Where a shape is there in one way alone, that one is meant; among several, one has to be named."""
+    """Resolve amounts to flavors. A shape with one flavor needs no capacity; with several, one must be named."""
     found: dict[str, int] = {}
     kinds = [kind for flavor in flavors if (kind := pool_kinds.of_flavor(flavor))]
     for (shape, way), (word, count) in wanted.items():
@@ -188,8 +188,10 @@ def _means(shape: Slice, way: str, kind: PoolKind) -> bool:
 
 
 def _networks(words: Sequence[str], problems: list[Problem]) -> tuple[str, ...]:
-    """Ranges of addresses. `google` are those of Google's APIs in a network that leads their names there:
-    https://cloud.google.com/vpc/docs/configure-private-google-access#domain-options"""
+    """Return address ranges. `google` means those of Google's APIs in a network whose DNS resolves them there.
+
+    https://cloud.google.com/vpc/docs/configure-private-google-access#domain-options
+    """
     found: list[str] = []
     for word in words:
         if word == "google":
@@ -211,7 +213,7 @@ def _member(member: str) -> Iterator[Problem]:
         hint = "write user:ada@example.com, group:research@example.com, or account:NAME of the team's namespace"
         yield Problem("--member", f"{shown(member)} is not a member", hint)
     elif name.startswith("system:"):
-        # system:masters may do everything, system:authenticated is everybody.
+        # system:masters may do everything, and system:authenticated includes every user.
         yield Problem("--member", f"{shown(name)} belongs to Kubernetes", "name people or groups of your own")
     elif kind == "account" and not _LABEL.fullmatch(name):
         yield Problem("--member", f"{shown(name)} is not the name of an account", "write account:NAME")

@@ -1,8 +1,8 @@
-"""From the queues that a cluster has to those that it is to have, one write at a time.
+"""Move from a cluster's current queues to the target ones, one write at a time.
 
-After every single write, what all queues hand out of a flavor is at most what they handed out before or are to hand out
-in the end, whichever is more. So it stays true when the process dies between two writes: some slices may then belong to
-nobody until the next change, and none belong to two.
+After every write, the quotas of a flavor over all queues sum to at most the larger of their sums before and after. That
+holds even if the process dies between two writes: some slices may then belong to no team until the next change, and
+none belong to two.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ Doc = Mapping[str, Any]
 
 
 def writes(current: Iterable[Doc], target: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The documents to apply, in order: first every queue gives up what it is to lose, then each gets what it gains.
+    """Return the documents to apply, in order: first every queue loses what it is to lose, then each gains.
 
-    A queue that loses one flavor and gains another is written twice. Ordering whole queues by their sums is not enough:
-    a quota that moves from one flavor to another leaves the sum as it was.
+    A queue that loses one flavor and gains another is written twice. Ordering whole queues by their sums is not enough,
+    since a quota that moves from one flavor to another does not change the sum.
     """
     now = {one["metadata"]["name"]: shares.shares(one) for one in current}
     shrinking, growing = [], []
@@ -39,7 +39,7 @@ def writes(current: Iterable[Doc], target: Sequence[dict[str, Any]]) -> list[dic
 
 
 def _at_most(queue: dict[str, Any], limits: Mapping[shares.Key, Decimal]) -> dict[str, Any]:
-    """The same queue with no quota above these."""
+    """Return the queue with every quota limited to these."""
     made = copy.deepcopy(queue)
     for group in made["spec"]["resourceGroups"]:
         for flavor in group["flavors"]:

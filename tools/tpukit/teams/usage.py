@@ -1,7 +1,7 @@
-"""What ClusterQueues have handed out, counted from the jobs that hold it.
+"""Usage of ClusterQueues, counted from the jobs that hold it.
 
-Kueue writes a queue's status some time after it let a job in or took its slices back; a Workload says at once what it
-holds. Whoever sees the Workloads of all teams shows what is so now, and the same of a queue as of the jobs in it.
+Kueue updates a queue's status some time after it admitted or evicted a job, while a Workload is up to date. With access
+to the Workloads of all teams, usage is current, and consistent between a queue and its jobs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Doc = Mapping[str, Any]
 
 
 def counted(cluster_queues: Iterable[Doc], every_workload: Sequence[Doc]) -> list[dict[str, Any]]:
-    """The queues with a status that says what these Workloads, which must be all there are, hold of them."""
+    """Return the queues with a status computed from these Workloads, which must be complete."""
     held: dict[tuple[str, shares.Key], Decimal] = {}
     for one in every_workload:
         if workloads.condition(one, "QuotaReserved") and not workloads.ended(one):

@@ -1,7 +1,7 @@
-"""Why a job waits and who is ahead of it, in one sentence, from what the cluster says of its queues.
+"""Explain in one sentence why a job waits and which jobs are ahead of it, from the cluster's queues.
 
-Whoever may not see the jobs of other teams gives only their own: the sentence then names no others, and still says how
-much is missing, because the queues themselves say how much of them is taken.
+Without access to the jobs of other teams, the sentence names no others, but still tells how much is missing, because
+the queues themselves report their usage.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ Doc = Mapping[str, Any]
 _SHAPE = ("cloud.google.com/gke-tpu-accelerator", "cloud.google.com/gke-tpu-topology")
 _STOPPED = ("Hold", "HoldAndDrain")
 _NAMED = 2
-"""So many jobs are named in a sentence; others are counted."""
+"""Number of jobs to name in a sentence; others are counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Queues:
-    """What the cluster lists of each kind; workloads may be those of some namespaces alone."""
+    """Objects of each kind in the cluster; workloads may be limited to some namespaces."""
 
     workloads: Sequence[Doc]
     local_queues: Sequence[Doc]
@@ -35,7 +35,7 @@ class Queues:
     _lines: dict[str, list[Doc]] = field(default_factory=dict, repr=False, compare=False)
 
     def cluster_queue(self, workload: Doc) -> Doc | None:
-        """The one that its LocalQueue leads to."""
+        """Return the ClusterQueue of the job's LocalQueue."""
         local = self.local_queue(workload)
         name = local["spec"].get("clusterQueue", "") if local else ""
         return next((one for one in self.cluster_queues if one["metadata"]["name"] == name), None)
@@ -45,7 +45,7 @@ class Queues:
         return next((one for one in self.local_queues if _name(one) == wanted), None)
 
     def line(self, cluster_queue: Doc) -> list[Doc]:
-        """Those that wait for it, in the order in which Kueue tries them."""
+        """Return the jobs that wait for a ClusterQueue, in the order in which Kueue tries them."""
         if not self._lines:
             waiting = [one for one in self.workloads if workloads.waits(one) and not workloads.leaves(one)]
             for one in sorted(waiting, key=workloads.order):
@@ -55,14 +55,14 @@ class Queues:
 
 
 def ahead(workload: Doc, queues: Queues) -> list[Doc]:
-    """Those that wait in the same ClusterQueue and are tried before it."""
+    """Return the jobs in the same ClusterQueue that are tried before this one."""
     cluster_queue = queues.cluster_queue(workload)
     line = queues.line(cluster_queue) if cluster_queue else []
     return [one for one in line if workloads.order(one) < workloads.order(workload)]
 
 
 def why(workload: Doc, queues: Queues) -> str:
-    """Why it waits; empty when it does not."""
+    """Return why a job waits, or "" if it does not."""
     if not workloads.waits(workload):
         return ""
     how = workloads.evicted(workload)
@@ -88,7 +88,7 @@ def _evicted(workload: Doc, how: Doc, queues: Queues) -> str:
 
 
 def _held_back(workload: Doc, queues: Queues) -> str:
-    """What keeps it from being looked at, however much there is."""
+    """Return why Kueue does not consider the job, regardless of free quota."""
     if workload["spec"].get("active") is False:
         return "it is switched off: set `active: true` in its Workload to go on"
     team, name = workloads.team(workload), workloads.queue(workload)
@@ -112,7 +112,7 @@ def _held_back(workload: Doc, queues: Queues) -> str:
 
 
 def _short(workload: Doc, queues: Queues) -> str:
-    """Which quota is not enough, and who has it. Chips are named before what comes with them."""
+    """Return which quota is insufficient, and which jobs hold it. Chips are named before other resources."""
     cluster_queue = queues.cluster_queue(workload)
     if cluster_queue is None or workloads.condition(workload, "QuotaReserved"):
         return ""
@@ -168,7 +168,7 @@ def _missing(workload: Doc, key: shares.Key, need: Decimal, left: Decimal, clust
 
 
 def _otherwise(workload: Doc, queues: Queues) -> str:
-    """There is enough: then it is Kueue's turn, or it has said why not."""
+    """Return why a job waits although there is enough: Kueue has not started it yet, or gives the reason."""
     if workloads.condition(workload, "QuotaReserved"):
         checks = workload.get("status", {}).get("admissionChecks", [])
         pending = [one["name"] for one in checks if one.get("state") != "Ready"]
@@ -181,9 +181,9 @@ def _otherwise(workload: Doc, queues: Queues) -> str:
 
 
 def never(workload: Doc, queues: Queues) -> str:
-    """Why a workload can never get its chips as the queues are now, however long it waits; empty where it may.
+    """Return why a workload can never get its chips from the current queues, or "" if it may.
 
-    Slices are compared by their shape alone: how they are bought may be added to a queue while it runs.
+    Slices are compared by shape only: another capacity may be added to a queue while it runs.
     """
     cluster_queue = queues.cluster_queue(workload)
     if cluster_queue is None:
@@ -211,7 +211,7 @@ def never(workload: Doc, queues: Queues) -> str:
 
 
 def _beyond_one_pool(ask: workloads.Ask, need: Decimal, cluster_queue: Doc, queues: Queues) -> str:
-    """The flavor of queued provisioning that these pods go to, where they are more than one slice of it."""
+    """Return the flavor of queued provisioning for these pods if they need more than one slice of it, else ""."""
     flavor = _flavor(ask, cluster_queue, queues.flavors)
     checks = cluster_queue["spec"].get("admissionChecksStrategy", {}).get("admissionChecks", [])
     kind = pool_kinds.of_flavor(flavor)
@@ -220,14 +220,16 @@ def _beyond_one_pool(ask: workloads.Ask, need: Decimal, cluster_queue: Doc, queu
 
 
 def flavors_of(workload: Doc, cluster_queue: Doc, flavors: Sequence[Doc]) -> set[str]:
-    """The flavors that Kueue takes for the chips of a workload."""
+    """Return the flavors that Kueue takes for the chips of a workload."""
     asks = [ask for ask in workloads.asks(workload) if ask.requests.get(CHIPS)]
     return {_flavor(ask, cluster_queue, flavors) for ask in asks}
 
 
 def _flavor(ask: workloads.Ask, cluster_queue: Doc, flavors: Iterable[Doc]) -> str:
-    """The flavor that Kueue takes for these pods: the first whose labels they do not contradict and whose taints they
-    tolerate."""
+    """Return the flavor that Kueue takes for these pods.
+
+    It is the first whose labels they do not contradict and whose taints they tolerate.
+    """
     specs = {one["metadata"]["name"]: one.get("spec", {}) for one in flavors}
     labels = {name: spec.get("nodeLabels", {}) for name, spec in specs.items()}
     for group in cluster_queue["spec"].get("resourceGroups", []):
@@ -252,7 +254,7 @@ def _tolerates(ask: workloads.Ask, taint: Doc) -> bool:
 
 
 def _holders(key: shares.Key, cluster_queue: Doc, queues: Queues) -> list[Doc]:
-    """Jobs that have some of it, those with the most first."""
+    """Return the jobs that hold some of a resource, those with the most first."""
     together = {one["metadata"]["name"] for one in shares.cohort_of(cluster_queue, queues.cluster_queues)}
     found = [
         (workloads.held(one)[key], one)

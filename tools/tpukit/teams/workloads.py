@@ -1,4 +1,4 @@
-"""One Workload, as Kueue keeps it for a job: whose it is, what it asks for, and where it stands."""
+"""A Workload, as Kueue keeps it for a job: its team, its requests, and its state."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BY_CHECK = ("AdmissionCheck", "PodsReadyTimeout")
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """What the pods of one kind ask for together, and the nodes they have to stand on."""
+    """The summed requests of the pods of one kind, and the nodes that they require."""
 
     requests: Mapping[str, Decimal]
     selector: Mapping[str, str]
@@ -29,7 +29,7 @@ class Ask:
 
 
 def job(workload: Doc) -> str:
-    """Name of the JobSet or Job that the workload stands for."""
+    """Return the name of the workload's JobSet or Job."""
     owners = workload["metadata"].get("ownerReferences", [])
     return str(owners[0]["name"] if owners else workload["metadata"]["name"])
 
@@ -39,7 +39,7 @@ def team(workload: Doc) -> str:
 
 
 def queue(workload: Doc) -> str:
-    """Name of the LocalQueue that it was sent to."""
+    """Return the name of its LocalQueue."""
     return str(workload["spec"].get("queueName", ""))
 
 
@@ -48,7 +48,7 @@ def priority(workload: Doc) -> int:
 
 
 def priority_name(workload: Doc) -> str:
-    """`high`; `medium` is what a job has that names none."""
+    """Return the priority's name; jobs without one have `medium`."""
     named = workload["spec"].get("priorityClassRef", {}).get("name")
     return str(named or ("medium" if priority(workload) == 0 else priority(workload)))
 
@@ -58,13 +58,13 @@ def created(workload: Doc) -> str:
 
 
 def condition(workload: Doc, kind: str) -> Doc | None:
-    """A condition, if it holds."""
+    """Return a condition if it is true."""
     found = _condition(workload, kind)
     return found if found and found["status"] == "True" else None
 
 
 def message(workload: Doc) -> str:
-    """What Kueue itself says of its waiting."""
+    """Return Kueue's own message about why it waits."""
     found = _condition(workload, "QuotaReserved")
     return str(found.get("message", "")) if found and found["status"] != "True" else ""
 
@@ -74,12 +74,12 @@ def ended(workload: Doc) -> bool:
 
 
 def leaves(workload: Doc) -> bool:
-    """Evicted, and its hosts are not all gone yet."""
+    """Return whether it is evicted and still has hosts."""
     return condition(workload, "Evicted") is not None and condition(workload, "QuotaReserved") is not None
 
 
 def runs(workload: Doc) -> bool:
-    """Kueue has let it start. Whether its hosts have is another question."""
+    """Return whether Kueue has admitted it; its hosts may not have started."""
     return condition(workload, "Admitted") is not None and not ended(workload) and not leaves(workload)
 
 
@@ -88,27 +88,27 @@ def waits(workload: Doc) -> bool:
 
 
 def evicted(workload: Doc) -> Doc | None:
-    """How it lost its slices, if it did and has not had any since: the condition that says so."""
+    """Return the condition of its last eviction, unless it runs again or has ended."""
     return None if runs(workload) or ended(workload) else condition(workload, "Evicted")
 
 
 def since(workload: Doc) -> str:
-    """When it began to wait, this time."""
+    """Return when it last began to wait."""
     how = evicted(workload)
     return str(how["lastTransitionTime"]) if how else created(workload)
 
 
 def evicted_by(workload: Doc, workloads: Iterable[Doc]) -> Doc | None:
-    """The workload that took its slices, as long as it is there to be seen."""
+    """Return the workload that took its slices, while it exists."""
     how = evicted(workload)
     said = _UID.search(str(how.get("message", ""))) if how else None
     return next((one for one in workloads if said and one["metadata"].get("uid") == said[1]), None)
 
 
 def order(workload: Doc) -> tuple[int, str, str]:
-    """Kueue's order of those that wait in one ClusterQueue: by priority, then by when they came.
+    """Return the key of Kueue's order in one ClusterQueue: by priority, then by creation time.
 
-    An evicted job keeps its place by when it first came, but for one whose own hosts did not come up.
+    An evicted job keeps the place of its creation, except one whose own hosts did not come up.
     """
     how = evicted(workload)
     since = str(how["lastTransitionTime"]) if how and how.get("reason") in _BY_CHECK else created(workload)
@@ -116,7 +116,7 @@ def order(workload: Doc) -> tuple[int, str, str]:
 
 
 def asks(workload: Doc) -> list[Ask]:
-    """What each kind of its pods asks for."""
+    """Return the requests of each kind of its pods."""
     return [
         Ask(
             {name: total * int(pods.get("count", 1)) for name, total in _pod(pods["template"]["spec"]).items()},
@@ -133,7 +133,7 @@ def chips(workload: Doc) -> int:
 
 
 def held(workload: Doc) -> dict[tuple[str, str], Decimal]:
-    """What it has of each flavor's resources, by (flavor, resource)."""
+    """Return what it holds of each flavor's resources, by (flavor, resource)."""
     total: dict[tuple[str, str], Decimal] = {}
     for pods in workload.get("status", {}).get("admission", {}).get("podSetAssignments", []):
         for resource, flavor in pods.get("flavors", {}).items():
@@ -152,7 +152,7 @@ def _absent(spec: Doc) -> frozenset[str]:
 
 
 def _pod(spec: Doc) -> dict[str, Decimal]:
-    """As Kubernetes counts a pod: its containers together, or the init container that asks for more."""
+    """Return a pod's requests as Kubernetes counts them: its containers' sum, or a larger one of an init container."""
     total: dict[str, Decimal] = {}
     for container in spec.get("containers", []):
         for name, text in _requests(container).items():
