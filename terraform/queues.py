@@ -30,7 +30,7 @@ from tpukit.jobs.render.node_labels import whole_reservation
 def files(
     environment: Mapping[str, Any], cpu_nodes: Mapping[str, Any], cluster_queues: Mapping[str, Any]
 ) -> dict[str, str]:
-    """The files of the kustomization, by name."""
+    """Return the files of the kustomization, by name."""
     return queues.files(
         [
             PoolKind(

@@ -24,7 +24,7 @@ def pages() -> Iterator[tuple[Path, str]]:
 
 
 def render(folder: Path) -> str:
-    """The folder's README with every generated part brought up to date; what lies between the markers is replaced."""
+    """Return the folder's README with each generated part, between its markers, brought up to date."""
     page = folder / "README.md"
     text = page.read_text()
     for name, table in _tables(folder).items():
@@ -37,7 +37,7 @@ def render(folder: Path) -> str:
 
 
 def _tables(folder: Path) -> dict[str, str]:
-    """The generated parts, by the name that their markers carry."""
+    """Return the generated parts, by the names of their markers."""
     own = {"inputs": _inputs(folder), "outputs": _outputs(folder)}
     if folder != ROOT:
         return own | {"resources": _made(folder) + "\n"}
@@ -49,8 +49,8 @@ def _folders(name: str) -> list[Path]:
 
 
 def _apis() -> str:
-    """The line that turns on what `tpu cluster bootstrap` turns on."""
-    text = (ROOT.parent / "tools" / "tpukit" / "infra" / "bootstrap.py").read_text()
+    """Return the line that enables the APIs that `tpu cluster bootstrap` enables."""
+    text = (ROOT.parent / "tools" / "tpukit" / "cluster" / "bootstrap.py").read_text()
     listed = re.search(r"^APIS = \((.*?)^\)", text, re.MULTILINE | re.DOTALL)
     if not listed:
         raise SystemExit("bootstrap.py has no APIS")

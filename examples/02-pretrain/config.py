@@ -105,7 +105,7 @@ class Misuse(Exception):
 
 
 def parse(arguments: Sequence[str]) -> Config:
-    """The configuration that the flags ask for."""
+    """Return the configuration of the flags."""
     config, changes, problems = PRESETS["tiny"], [], []
     for argument in arguments:
         name, equals, text = argument.partition("=")
@@ -148,7 +148,7 @@ def _fields(config: Config, section: str) -> tuple[dataclasses.Field[Any], ...]:
 
 
 def _contradictions(config: Config) -> list[str]:
-    """What each field allows by itself and all of them together do not."""
+    """Return the problems of fields that are valid alone, but not together."""
     model, training = config.model, config.training
     rules = {
         "model.kv_heads must divide model.heads": model.kv_heads > 0 and model.heads % model.kv_heads == 0,

@@ -48,7 +48,7 @@ class Synthetic:
 
 
 class Rows:
-    """This host's rows of each batch of `sequences`, and no others."""
+    """The rows of this host in each batch of `sequences`."""
 
     def __init__(self, sequences: Any, batch_size: int, rows: list[int]) -> None:
         self._sequences, self._batch_size, self._rows = sequences, batch_size, rows
@@ -93,7 +93,7 @@ class Batches:
         self._iterator.set_state(state)
 
     def _spread(self, mine: np.ndarray) -> jax.Array:
-        """The global array whose rows on this host are `mine`."""
+        """Return the global array whose rows on this host are `mine`."""
 
         def piece(index: tuple[slice, ...]) -> np.ndarray:
             first = self._rows.index(index[0].indices(self._size)[0])

@@ -91,7 +91,7 @@ def _logits_forward(x: jax.Array, embedding: jax.Array) -> tuple[jax.Array, tupl
 
 
 def _logits_backward(kept: tuple[jax.Array, jax.Array], gradient: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The gradient goes back at the precision of the computation; at float32 these two matmuls run at half speed."""
+    """Return gradients at the precision of the computation; at float32 these two matmuls run at half speed."""
     x, embedding = kept
     gradient = gradient.astype(x.dtype)
     return jnp.einsum("btv,vd->btd", gradient, embedding), jnp.einsum("btv,btd->vd", gradient, x)
@@ -154,7 +154,7 @@ def _rotate(x: jax.Array, rotations: jax.Array) -> jax.Array:
 
 @partial(jax.custom_vjp, nondiff_argnums=(1, 2))
 def _whole(piece: jax.Array, spec: P, dtype: str) -> jax.Array:
-    """A parameter as the computation wants it: rounded first, so that half the bytes travel, then put together."""
+    """Gather a parameter for the computation, rounded first, so that half the bytes travel."""
     return jax.lax.all_gather(piece.astype(dtype), "fsdp", axis=spec.index("fsdp"), tiled=True)
 
 
@@ -177,7 +177,7 @@ def _keep_matmuls(primitive: Any, *_: Any, **__: Any) -> bool:
 
 
 def _attention_kernel(model: Model, dtype: Any) -> str:
-    """cuDNN raises where it cannot, so `auto` asks for it only where it can."""
+    """Return the attention to use. `auto` takes cuDNN only where cuDNN supports the shapes."""
     if model.attention != "auto":
         return model.attention
     fits = dtype == jnp.bfloat16 and model.head_dim % 8 == 0 and model.head_dim <= 128

@@ -99,7 +99,7 @@ def make_optimizer(training: Training, steps: int) -> optax.GradientTransformati
 
 
 def make_init(config: Config, optimizer: optax.GradientTransformation, mesh: Mesh) -> tuple[Callable[[], State], State]:
-    """What makes the first state, and the shape and place of every array in it."""
+    """Return the function that makes the first state, and the shape and sharding of each of its arrays."""
 
     def init() -> State:
         params = lm.init(jax.random.key(config.training.seed), config.model)
@@ -164,14 +164,14 @@ def make_train_step(
 
 
 def checkpoint_interval(training: Training, epoch: int) -> int:
-    """Steps between checkpoints; 0 where none were asked for."""
+    """Return the steps between checkpoints; 0: none."""
     if training.checkpoint_every or not training.checkpoint_per_epoch:
         return training.checkpoint_every
     return max(1, epoch // training.checkpoint_per_epoch)
 
 
 def write_result(host: tpu.Host, steps: int, params: lm.Params, mesh: Mesh) -> None:
-    """A digest of every parameter, bit for bit: two runs that learnt the same thing have the same one."""
+    """Return a digest of all parameters, bit for bit. Two runs that learnt the same have the same digest."""
     whole = jax.jit(lambda pieces: pieces, out_shardings=NamedSharding(mesh, P()))(params)
     if host.first:
         digest = hashlib.sha256()

@@ -84,7 +84,7 @@ def config(raw: Mapping[str, Any]) -> Config:
 
 
 def load(weights: Mapping[str, np.ndarray], config: Config, taps: Taps, dtype: str) -> Params:
-    """The parameters that are needed for `taps`, matrices as [in, out], on the host."""
+    """Read the parameters that `taps` need to the host, matrices as [in, out]."""
     depth = taps.depth(config)
 
     def stacked(name: str) -> np.ndarray:

@@ -71,8 +71,10 @@ def padded(length: int) -> int:
 
 
 def batches(tokens: Sequence[np.ndarray], budget: int, devices: int) -> Iterator[Batch]:
-    """Of samples of similar length, with `budget` tokens on each device. A length has one shape, always: what is
-    computed for a sample depends on nothing but its tokens."""
+    """Batch samples of similar length, with `budget` tokens on each device.
+
+    A length always has the same shape, so the result for a sample depends only on its tokens.
+    """
     ordered = sorted((padded(one.size), number) for number, one in enumerate(tokens) if one.size)
     for length, group in groupby(ordered, key=lambda pair: pair[0]):
         numbers = [number for _, number in group]

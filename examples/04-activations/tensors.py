@@ -31,7 +31,7 @@ class Damaged(OSError):
 
 
 def header(file: Path) -> tuple[dict[str, Any], int]:
-    """What a file says of its arrays and under `__metadata__` of itself, and where its data begins."""
+    """Return the arrays and the `__metadata__` that a file describes, and the offset of its data."""
     with file.open("rb") as content:
         length = int.from_bytes(content.read(8), "little")
         if length > file.stat().st_size - 8:
@@ -60,7 +60,7 @@ def mapped(file: Path) -> dict[str, np.ndarray]:
 def allocated(
     shapes: Mapping[str, tuple[np.dtype, tuple[int, ...]]], metadata: Mapping[str, str]
 ) -> tuple[bytearray, dict[str, np.ndarray]]:
-    """A file in memory, complete but for its data, and the arrays in it, to be filled in place."""
+    """Return a file in memory without data, and its arrays, to be filled in place."""
     about: dict[str, Any] = {"__metadata__": dict(sorted(metadata.items()))}
     end = 0
     for name, (dtype, shape) in shapes.items():

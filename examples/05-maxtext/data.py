@@ -1,4 +1,4 @@
-"""Writes a text as parquet files, a row for each paragraph: python data.py TEXT FOLDER"""
+"""Write a text as Parquet files, a row for each paragraph: `python data.py TEXT FOLDER`."""
 
 import sys
 from pathlib import Path

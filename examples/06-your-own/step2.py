@@ -49,7 +49,7 @@ def save(step, params):
 
 
 def restore(params):
-    """The step that was saved last, and its parameters; 0 and those given where nothing was."""
+    """Return the last saved step and its parameters; without a checkpoint, 0 and the given ones."""
     if not (FOLDER / "checkpoint.npz").exists():
         return 0, params
     with np.load(FOLDER / "checkpoint.npz") as saved:

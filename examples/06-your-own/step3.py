@@ -51,7 +51,7 @@ def save(step, state):
 
 
 def restore(state):
-    """What was saved last; what is given, at step 0, where nothing was."""
+    """Return the last saved state; without a checkpoint, the given one at step 0."""
     if not (FOLDER / "checkpoint.pickle").exists():
         return {"step": 0, **state}
     with (FOLDER / "checkpoint.pickle").open("rb") as file:

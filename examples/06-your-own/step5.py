@@ -67,7 +67,7 @@ def saved():
 
 
 def restore(state):
-    """The newest that is whole; what is given, at step 0, where there is none."""
+    """Return the newest complete checkpoint; without one, the given state at step 0."""
     for path in reversed(saved()):
         content = path.read_bytes()
         if hashlib.sha256(content[32:]).digest() == content[:32]:

@@ -73,7 +73,7 @@ class Host:
         return self.root / "jobs" / job / f"attempt-{attempt}"
 
     def leaves(self, job: str = "try-1", attempt: int = 0) -> bool:
-        """Return whether the host was told to leave, without a request to it."""
+        """Return whether the host received SIGTERM, without a request to it."""
         return (self.folder(job, attempt) / "stop").exists()
 
     def facts(self, job: str = "try-1", attempt: int = 0, log: int | None = 0) -> Any:

@@ -36,7 +36,7 @@ def main(
     visible: tuple[Path, ...],
     hidden: tuple[Path, ...],
 ) -> None:
-    """The node agent of a sandbox: runs the pods of its nodes as processes of this machine."""
+    """Run the node agent of a sandbox, which runs the pods of its nodes as processes of this machine."""
     from tpubox.box import memory_limits
     from tpubox.kubelet.agent import Agent, Options
     from tpukit.kube import Cluster

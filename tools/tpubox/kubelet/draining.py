@@ -70,7 +70,7 @@ class Drain:
         """Delete the pods that are left on removed nodes.
 
         Pods of DaemonSets would otherwise wait a minute for their end, and ended pods that were not removed would stay
-        for ever.
+        forever.
         """
         for pod in pods:
             if not _over(pod) or "deletionTimestamp" in pod["metadata"]:

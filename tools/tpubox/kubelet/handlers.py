@@ -61,7 +61,7 @@ def command(asked: Object, run: Path, pid: int, seconds: float) -> str:
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         # Read the output that was printed before the end. Do not wait for end of file: a daemon that the command left
-        # behind may keep the pipe open for ever.
+        # behind may keep the pipe open forever.
         while len(heard) < _ANSWER_BYTES and _hear(process.stdout, heard, turn):
             pass
     return (heard.decode(errors="replace") or f"exit code {code}") if code else ""
@@ -80,7 +80,7 @@ def _listen(pipe: IO[bytes], heard: bytearray, turn: threading.Lock) -> None:
 def _hear(pipe: IO[bytes], heard: bytearray, turn: threading.Lock) -> bytes | None:
     """Read the next piece: b"" at the end, None if there is no data yet.
 
-    Only the first part is kept, because a command may print for ever.
+    Only the first part is kept, because a command may print forever.
     """
     with turn:
         try:

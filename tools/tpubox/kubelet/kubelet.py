@@ -154,7 +154,7 @@ class Kubelet:
         return None
 
     def _give_up(self, uid: str, error: Exception) -> None:
-        """Fail a pod on which the agent itself failed, with the reason, so that it does not hang for ever."""
+        """Fail a pod on which the agent itself failed, with the reason, so that it does not hang forever."""
         with self._lock:
             pod = self._pods.get(uid)
         if pod is not None:

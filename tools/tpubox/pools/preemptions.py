@@ -1,6 +1,6 @@
 """Preemption of node pools on Google's side: frees the chips of preempted hosts, and recreates the hosts.
 
-Hosts return when there are enough chips. The node agent ends pods and removes nodes, and waits until it is told to
+Hosts return when there are enough chips. The node agent ends pods and removes nodes, and waits for the request to
 restore them.
 """
 

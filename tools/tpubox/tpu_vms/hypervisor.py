@@ -52,7 +52,7 @@ class _Host:
     up: bool = False
     sent: int = 0
     done: int = 0
-    due: float | None = None  # when it must have ended, once it was told to
+    due: float | None = None  # when it must have ended, after the request
     fault: str = ""
     rest: bytes = b""
 

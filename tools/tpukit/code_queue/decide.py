@@ -149,7 +149,7 @@ def finish(key: str, job: QueuedJob, outcome: Outcome, now: float) -> QueuedJob:
 
 
 def give_back(job: QueuedJob, now: float) -> QueuedJob:
-    """Return the job of a worker that was told to leave: no fault is counted, and another worker may start at once."""
+    """Return the job of a worker that is stopping: no fault is counted, and another worker may start at once."""
     now = _later(job, now)
     if job.cancel:
         return _end(job, CANCELLED, Reason.CANCELLED, message(Reason.CANCELLED), now)

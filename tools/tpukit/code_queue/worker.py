@@ -46,7 +46,7 @@ class Settings:
     limits: Limits = field(default_factory=Limits)
     preload: Sequence[str] = ()
     tpu: str = ""  # slice that this machine is; empty: it has no TPU
-    grace: float = 20.0  # seconds that code may continue after the worker was told to leave
+    grace: float = 20.0  # seconds that code may continue after SIGTERM to the worker
 
 
 class Worker:

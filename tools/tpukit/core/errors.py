@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 
 class TpukitError(Exception):
-    """Base of all errors that tpukit raises on purpose. `hint` gives the next step."""
+    """Base of all errors that tpukit raises deliberately. `hint` gives the next step."""
 
     exit_code = 1
 

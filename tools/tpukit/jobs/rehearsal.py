@@ -1,4 +1,4 @@
-"""Lose a host on purpose, to check that a job survives it before it runs on chips that cost money."""
+"""Kill a host, to check that a job survives it before it runs on chips that cost money."""
 
 from __future__ import annotations
 

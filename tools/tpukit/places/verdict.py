@@ -53,7 +53,7 @@ class HostEnd:
     taken: Reason | None = None  # the place reports that its hardware was lost, and why
     how: str = ""  # as the place reports it
     own_port: int = 0  # the port that tpukit chose for JAX's coordinator; 0: it chose none
-    finished: bool = False  # by its log before it was told to stop, it had finished
+    finished: bool = False  # by its log before the request to stop, it had finished
     tail: Sequence[str] = ()
 
 

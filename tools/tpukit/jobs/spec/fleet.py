@@ -42,7 +42,7 @@ def _of_one_host(name: str) -> str:
 
 
 class FleetSpec(Model):
-    """What a user asks of a fleet. Only zones are required."""
+    """A fleet as a user describes it. Only zones are required."""
 
     name: str = field(NAME, "Name of the fleet, a label of its TPU VMs; yours if left out.", "ada", default="")
     zones: tuple[str, ...] = field(

@@ -108,7 +108,7 @@ class Reservation(Model):
 
 
 class _Capacity(Kind):
-    """How hardware is bought. A wrong one is one problem and not one for each way there is."""
+    """The kind of capacity. A wrong value is one problem, whatever the number of kinds."""
 
     inner = (Sub(Reservation),)
 
@@ -201,7 +201,7 @@ def _apart(mounts: tuple[Mount, ...]) -> tuple[Mount, ...]:
 
 
 class JobSpec(Model):
-    """What a user asks for. Only name, tpu and command are required."""
+    """A job as a user describes it. Only name, tpu and command are required."""
 
     name: str = field(NAME, "Name of the job; its id starts with it.", "pretrain")
     tpu: Tpu = field(Sub(Tpu), "The slice, by name or by generation and topology.", "v4-32")

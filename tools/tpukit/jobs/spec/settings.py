@@ -63,7 +63,7 @@ _SETTING = Text(
 
 
 class Settings(Model):
-    """What holds for all jobs of a person."""
+    """Settings for all jobs of a person."""
 
     team: str = field(TEAM, "Team of jobs that name none.", "research", default="tpu-training")
     context: str | None = field(

@@ -357,7 +357,7 @@ class LocalPlace:
         return meeting.warning
 
     def _finished(self, folder: Path, states: Mapping[str, PodState], reports: Mapping[str, Progress]) -> bool:
-        """Return whether a host that was told to stop had finished before that, by its progress or log."""
+        """Return whether a host had finished before its stop was requested, by its progress or log."""
         state = states[folder.name]
         if reports[folder.name].finished:
             return True

@@ -35,7 +35,7 @@ class Report:
     frozen: bool = False
     progress: Progress = NOTHING
     tail: Sequence[str] = ()  # of a host that has ended
-    finished: bool = False  # it had finished before it was told to stop, by its progress or log
+    finished: bool = False  # it had finished before the request to stop, by its progress or log
     stop_requested: bool = False
     saved: int = -1  # the newest checkpoint in its workdir
     gone: Gone | None = None

@@ -93,7 +93,7 @@ class PodState:
     ended: float = 0.0
     order: float = 0.0  # a clock shared by all pods of this machine, to order failures
     code: int = 0
-    signalled: bool = False  # it ended after it was told to stop
+    signalled: bool = False  # it ended after the request to stop
     told_at: int = 0  # size of its log by then
     error: str = ""  # why it could not start
     out_of_memory: bool = False

@@ -320,7 +320,7 @@ def wait(
 ) -> tuple[int, int | None, bool, tuple[float, float]]:
     """Wait for the end of the pod's first process.
 
-    Return its exit code, the size of its log when it was told to stop (None: it was not), whether it exceeded its
+    Return its exit code, the size of its log when it was asked to stop (None: it was not), whether it exceeded its
     memory limit, and when it ended.
 
     Like a kubelet, signal only the first process, and kill the whole group after the grace period. "machine_signals": a
