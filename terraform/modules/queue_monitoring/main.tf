@@ -71,7 +71,7 @@ resource "google_monitoring_alert_policy" "this" {
       query               = each.value.query
       duration            = each.value.duration
       evaluation_interval = "60s"
-      # Metrics exist once somebody has sent one, and those of logs minutes after they were made: on a new project a
+      # Metrics exist after the first one was sent, and those of logs minutes after they were made: on a new project a
       # policy that insists on them is refused (https://github.com/hashicorp/terraform-provider-google/issues/11102).
       disable_metric_validation = true
     }

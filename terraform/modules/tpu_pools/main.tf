@@ -24,7 +24,7 @@ resource "terraform_data" "shape" {
 }
 
 # It would switch autoscaling in place too: a pool that is empty at that moment would then have no hosts for ever, because
-# nobody may resize a slice. By itself, because one that only comes into being replaces nothing.
+# a slice must not be resized. By itself, because one that only comes into being replaces nothing.
 resource "terraform_data" "autoscaling" {
   for_each = var.pools
 
