@@ -1,4 +1,4 @@
-"""The Python module's module calls are those of the root Terraform module."""
+"""Module calls generated from Python match those of the root Terraform module."""
 
 from __future__ import annotations
 
