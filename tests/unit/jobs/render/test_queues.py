@@ -147,7 +147,7 @@ def test_flavor_of_somebody_else_is_no_kind_of_ours(flavor):
 
 
 def fits(flavor, pod, flavors):
-    """Match a flavor as Kueue does: by selectors and affinities whose keys any flavor has, and by the flavor's taints."""
+    """Match as Kueue does: by selectors and affinities whose keys any flavor has, and by the flavor's taints."""
     keys = {key for other in flavors.values() for key in other["spec"]["nodeLabels"]}
     wanted = {key: value for key, value in pod["nodeSelector"].items() if key in keys}
     required = pod.get("affinity", {}).get("nodeAffinity", {}).get("requiredDuringSchedulingIgnoredDuringExecution", {})
