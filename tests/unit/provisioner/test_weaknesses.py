@@ -277,7 +277,7 @@ def test_weakness_10_pools_are_deleted_by_the_call_for_pools():
 
 
 def test_jobs_that_swapped_pools_do_not_wait_for_ever_when_one_pool_is_broken():
-    """Each job is on the other's pool, one of which is lost: https://github.com/GoogleCloudPlatform/ai-on-gke/pull/596."""
+    """Each job is on the other's pool, and one is lost: https://github.com/GoogleCloudPlatform/ai-on-gke/pull/596."""
     world = ProvisionerWorld()
     world.cluster.send("train", jobs=2)
     world.pass_time(200)
