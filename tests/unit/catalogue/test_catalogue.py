@@ -1,4 +1,4 @@
-"""The catalogue: whole against the published rows, and how it answers wrong names."""
+"""The catalogue against the published tables, and its answers to wrong names."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SLICES = st.sampled_from(catalogue.slices())
 
 
 def _published(row: dict[str, str]) -> dict[str, object]:
-    """A row of the published table in the catalogue's words."""
+    """Convert a row of the published table to the catalogue's fields."""
     return {
         "generation": {"v7x": "tpu7x"}.get(row["generation"], row["generation"]),
         "name": row["accelerator_type"],
@@ -202,7 +202,7 @@ def test_find_wrong_machine_type_offers_the_right_ones(name, machine_type, messa
 @pytest.mark.parametrize(
     ("filter_", "names"),
     [
-        ("v4-8", ["v4-8"]),  # and not v4-8192
+        ("v4-8", ["v4-8"]),  # not v4-8192
         ("V7X-16", ["tpu7x-16"]),
         ("ct3-hightpu-4t", ["v3-8"]),
         ("16x32", ["v3-1024"]),

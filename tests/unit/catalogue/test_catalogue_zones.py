@@ -1,4 +1,4 @@
-"""Zones: what CPU machines they have, and where nodes without TPUs stand beside slices."""
+"""Zones: their CPU machines, and nodes without TPUs next to slices."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STEADY = settings(derandomize=True, deadline=None)
         ("us-central2-b", "e2-standard-4", False),
         ("us-central2-b", "n2-standard-4", True),
         ("us-central1-a", "n1-standard-4", True),
-        ("us-central1-a", "m3-ultramem-32", None),  # a family that is not tracked
+        ("us-central1-a", "m3-ultramem-32", None),  # an untracked family
         ("us-central1-ai1a", "n2-standard-4", None),
         ("mars-north1-a", "n2-standard-4", None),
     ],
@@ -60,6 +60,6 @@ def test_file_for_terraform_has_the_same_zones():
 
 def test_zones_are_spelt_as_google_spells_them():
     known = {zone for s in catalogue.slices() for zone in s.zones}
-    assert "us-central1-ai1" not in known  # printed on one page, no zone
+    assert "us-central1-ai1" not in known  # one page prints it, but it is not a zone
     assert {"us-central1-ai1a", "us-south1-ai1b"} <= known
     assert known <= {*zones.CPU_FAMILIES}

@@ -1,4 +1,4 @@
-"""Prices: what is known is exact and dated, what is not known is None."""
+"""Prices: known ones are exact and dated, unknown ones are None."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ROWS = [*DOCUMENT["chip_hours"], *DOCUMENT["machine_hours"], *DOCUMENT["bucket_g
         ("v6e-8", "us-east5-b", "calendar", 8 * 1.89, "2026-08-06"),
         ("tpu7x-8", "us-central1-c", "committed-1y", 4 * 8.40, "2026-09-17"),
         ("v3-8", "us-central1-a", "on-demand", 4 * 2.00, "2026-08-21"),  # one host
-        ("v3-32", "europe-west4-a", "spot", 16 * 0.66, "2026-08-21"),  # larger slices have a price of their own
+        ("v3-32", "europe-west4-a", "spot", 16 * 0.66, "2026-08-21"),  # larger slices have their own price
     ],
 )
 def test_price_known_is_chips_times_the_row_with_its_date(name, zone, capacity, usd, as_of):
@@ -44,10 +44,10 @@ def test_price_known_is_chips_times_the_row_with_its_date(name, zone, capacity, 
     ("name", "zone", "capacity"),
     [
         ("tpu7x-8", "us-central1-c", "spot"),  # no source states it
-        ("v6e-8", "asia-east1-c", "on-demand"),  # 700 for every size in one table is a placeholder
-        ("v3-32", "us-east1-d", "on-demand"),  # known for a single host only
+        ("v6e-8", "asia-east1-c", "on-demand"),  # one table shows 700 for every size, a placeholder
+        ("v3-32", "us-east1-d", "on-demand"),  # known only for a single host
         ("v5p-8", "us-east5-a", "flex-start"),  # its sources name no region
-        ("v4-32", "us-central2-b", "reservation"),  # the contract says
+        ("v4-32", "us-central2-b", "reservation"),  # the contract sets the price
         ("v4-32", "mars-north1-a", "on-demand"),
     ],
 )
@@ -81,7 +81,7 @@ def test_price_any_slice_and_zone_is_positive_or_none_and_grows_with_chips(slice
         per_chip = amount.usd / slice_.chips
         on_demand = prices.price(slice_, zone)
         assert on_demand is not None
-        assert per_chip <= on_demand.usd / slice_.chips + 1e-9  # nothing is dearer than on demand
+        assert per_chip <= on_demand.usd / slice_.chips + 1e-9  # nothing costs more than on demand
 
 
 def test_rows_are_positive_dated_sourced_and_said_once():

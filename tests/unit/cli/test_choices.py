@@ -1,4 +1,4 @@
-"""Answers to the question that Ctrl-C asks."""
+"""Answers to the question that Ctrl-C prints."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""`tpu job forget`: it closes what is gone for good, and never a job that holds hardware."""
+"""`tpu job forget` closes jobs whose hardware is gone, and never a job that holds hardware."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ SPEC = {"name": "train", "tpu": "v4-16", "command": ["true"], "capacity": "spot"
 
 
 class Cloud:
-    """A place that answers what it was given, and does something first."""
+    """A place that returns a prepared observation and first runs a hook."""
 
     name = "tpu-vm"
 
     def __init__(self) -> None:
         self.seen: Observation | TpukitError = Observation(State.FAILED, active=False)
         self.meanwhile = lambda: None
-        self.left = ""  # what its API says is there
+        self.left = ""  # what the place's API reports
 
     def group(self, plan: Plan) -> str | None:
         return ""
@@ -56,7 +56,7 @@ def cloud(tmp_path, monkeypatch) -> Cloud:
 
 @pytest.fixture
 def store(cloud) -> Iterator[Store]:
-    """With a job that was preempted and waits for its next attempt."""
+    """Yield a store with a job that was preempted and waits for its next attempt."""
     context.store.cache_clear()
     made = plan.make(JobSpec.from_json(SPEC), Settings(), "tpu-vm")
     lost = Attempt(0, 0, 0, State.FAILED, reason=Reason.PREEMPTED, ended=2.0)

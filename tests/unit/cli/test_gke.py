@@ -1,4 +1,4 @@
-"""`tpu job` for jobs on gke: what it asks the cluster for, and what it shows of jobs that run and that ended."""
+"""`tpu job` for jobs on GKE: its requests to the cluster, and its output for running and ended jobs."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_show_of_an_ended_job_has_the_last_step_loss_and_save_of_its_hosts(drivi
         driving.tick(2)
         driving.cluster.leave(job_id)
     driving.until(job_id, State.COMPLETED, State.FAILED, State.CANCELLED)
-    driving.new_driver()  # nothing but the record is left
+    driving.new_driver()  # only the record is left
     host = shown(job_id)["hosts"][0]
     assert (host["step"], host["loss"], host["saved_step"]) == (40, 1.5, 30)
 
@@ -112,8 +112,8 @@ def test_several_files_are_sent_with_one_set_of_lists(driving, queue):
     assert all(driving.cluster.jobset(one) for one in ids)
     asked = driving.cluster.asked
     assert asked["list JobSet"] == 1  # names in use
-    assert asked["get LocalQueue"] == 0  # seen a moment ago by this process
-    per_job = {"get JobSet": 1, "list Job": 1, "list Pod": 1}  # what is there already is looked for before each send
+    assert asked["get LocalQueue"] == 0  # this process read it a moment ago
+    per_job = {"get JobSet": 1, "list Job": 1, "list Pod": 1}  # each send first looks for existing objects
     assert {kind: asked[kind] / len(ids) for kind in per_job} == per_job
 
 
@@ -159,7 +159,7 @@ def lines(driving: Driving, job_id: str, *texts: str) -> None:
 
 @pytest.fixture
 def printed(driving):
-    """A job on one host that printed a line in each of the last three minutes."""
+    """Return a job on one host that printed a line in each of the last three minutes."""
     job_id = driving.send(tpu="v4-8", slices=1)
     driving.run(job_id)
     release(driving)
@@ -208,7 +208,7 @@ def test_exec_goes_to_the_container_of_the_host_with_an_argument_list(driving, m
 
 @pytest.fixture
 def quota(driving, queue):
-    """The team's queue has two slices of v4-16."""
+    """Give the team's queue two slices of v4-16."""
     cluster_queue = test_teams_waiting.cluster_queue()
     for kind, one in (
         ("ClusterQueue", cluster_queue),

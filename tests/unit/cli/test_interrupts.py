@@ -1,4 +1,4 @@
-"""Signals that come while something is under way."""
+"""Signals that arrive while a command is running."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def interrupts():
     taken = (signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGALRM)
     before = {number: signal.getsignal(number) for number in taken}
     hook = sys.unraisablehook
-    for number in before:  # a shell has those in the background ignore some of them
+    for number in before:  # a shell makes background processes ignore some of them
         signal.signal(number, signal.SIG_DFL)
     yield Interrupts().start()
     for number, handler in before.items():

@@ -1,4 +1,4 @@
-"""Being told to leave: at any moment, whichever thread the kernel gives the signal to."""
+"""SIGTERM at any moment, delivered to any thread."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tpukit.cli.leaving import Leaving
 @pytest.fixture(autouse=True)
 def handlers() -> Iterator[None]:
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    faulthandler.dump_traceback_later(60, exit=True)  # a wait that never ends is a failure, not a hang
+    faulthandler.dump_traceback_later(60, exit=True)  # fail instead of hanging when a wait never ends
     yield
     faulthandler.cancel_dump_traceback_later()
     for number, handler in before.items():
@@ -30,7 +30,7 @@ def later(act, seconds: float = 0.05) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_wait_signal_that_another_thread_gets_ends_it(number):
-    """The main thread's wait is then not interrupted, as it is not by a signal that comes just before it begins."""
+    """A signal to another thread, or one just before the wait begins, does not interrupt the main thread's wait."""
     leaving = Leaving()
     later(lambda: signal.pthread_kill(threading.get_ident(), number))
     later(leaving.done, 10.0)

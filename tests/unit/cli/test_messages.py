@@ -18,11 +18,11 @@ MODULES = sorted(path for path in SOURCE.rglob("*.py") if "host" not in path.rel
 TYPED = re.compile(r"`tpu ([^`]+)`")
 OPTION = re.compile(r"(?<![\w-])--(?!config\b)[a-z][a-z0-9-]*\b(?!=\{)")
 FOREIGN = re.compile(r"gcloud|kubectl|terraform|pip |docker|curl|systemctl|ssh|sudo|python|XLA_FLAGS|nohup|xla|libtpu")
-"""Text that names such a program has options of that program."""
+"""A program whose options text may mention."""
 
 
 def texts(path: Path) -> Iterator[str]:
-    """Texts of a module as a person may read them: what is filled in is a word."""
+    """Yield the texts of a module as a person reads them, with each placeholder as a word."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     parts = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in ast.walk(node)}
     for node in ast.walk(tree):
@@ -33,11 +33,11 @@ def texts(path: Path) -> Iterator[str]:
 
 
 def resolve(words: list[str]) -> tuple[click.Command, list[str]]:
-    """The command that these words call, and its arguments."""
+    """Return the command that these words call, and its arguments."""
     found: click.Command = cli.command
     rest = spellings.canonical(words)
     while isinstance(found, click.Group) and rest and not rest[0].startswith("-"):
-        if "WORD" in rest[0] or not re.fullmatch(r"[\w-]+", rest[0]):  # filled in, or a pattern
+        if "WORD" in rest[0] or not re.fullmatch(r"[\w-]+", rest[0]):  # a placeholder, or a pattern
             return found, []
         inner = found.get_command(click.Context(found), rest[0])
         assert inner is not None, f"there is no command {rest[0]}"
@@ -86,7 +86,7 @@ def test_commands_in_messages_exist_and_have_the_options_that_are_named(path: Pa
 
 @modules
 def test_options_in_messages_of_commands_exist(path: Path) -> None:
-    """Outside backticks: some command of tpu has the option."""
+    """Outside backticks, any command of `tpu` may have the option."""
     if path.parent.name not in ("cli", "manager", "spec", "queue"):
         return
     known = {name for command in every_command() for name in options(command)}
@@ -106,7 +106,7 @@ BANNED = re.compile(
     re.IGNORECASE,
 )
 FIRST = re.compile(r"(?:What|Of|That|Whether|So|Who|Whose|How|Where|Which|With the|And|But)\b")
-"""Words that a help text does not begin with: it says what the command does, or what the value is."""
+"""First words that help texts avoid: a help text says what the command does or what the value is."""
 
 
 def named_commands(group: click.Command = cli.command, words: str = "tpu") -> Iterator[tuple[str, click.Command]]:

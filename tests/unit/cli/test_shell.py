@@ -1,4 +1,4 @@
-"""What a shell gets of `tpu`: completion of commands and jobs, colours only where they are wanted, 80 columns."""
+"""`tpu` in a shell: completion of commands and jobs, colours only at a terminal, 80 columns."""
 
 from __future__ import annotations
 

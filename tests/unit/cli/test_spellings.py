@@ -1,4 +1,4 @@
-"""Short spellings and the canonical commands that they stand for."""
+"""Short spellings and their canonical commands."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_canonical_run_clean_and_options_pass_unchanged(typed):
 @pytest.mark.parametrize(
     ("typed", "becomes"),
     [
-        ("kill xibo 101", "job stop xibo:101"),  # the number is the window, wherever it stands
+        ("kill xibo 101", "job stop xibo:101"),  # the number is the window, in any position
         ("kill 101", "job stop :101"),
         ("kill", "job stop"),
         ("run v4-32 lr=1", "job start v4-32 --set=lr=1"),

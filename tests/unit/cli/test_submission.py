@@ -1,4 +1,4 @@
-"""Sending: one submission is one job with an id of its own, whatever happens to answers."""
+"""Submission: one submission is one job with its own id, even when answers are lost."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_record_of_a_plan_without_room_for_its_history_is_refused_before_it_is_s
 
 @pytest.fixture
 def left(store, tmp_path) -> plan.Plan:
-    """A job that marked the folder that its file names."""
+    """Return a job that marked the folder that its file names."""
     one = submission.settle(made(workdir=str(tmp_path / "work")))
     Workdirs().claim(one, one.workdir, this_machine=True)
     return one

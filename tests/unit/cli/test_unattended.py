@@ -1,4 +1,4 @@
-"""Jobs that no process drives, as `tpu job list` shows them: what the driver would decide, without deciding it."""
+"""Jobs without a driver, as `tpu job list` shows them: what the driver would decide, without deciding it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The APIs that people turn on by hand are those that bootstrap turns on."""
+"""The APIs listed for people to enable by hand are those that bootstrap enables."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ GUIDE = (
     *("cloudbuild", "compute", "cloudresourcemanager", "iam", "container", "cloudtrace", "iamcredentials"),
     *("monitoring", "logging", "aiplatform", "config"),
 )
-"""What Google's reference guide on TPU training on GKE turns on."""
+"""APIs that Google's reference guide on TPU training on GKE enables."""
 
 
 def test_services_enable_block_of_the_readme_is_what_bootstrap_enables():

@@ -1,4 +1,4 @@
-"""What a Cloud Build of the environment checks before it changes anything."""
+"""Checks that a Cloud Build of the environment runs before it changes anything."""
 
 from __future__ import annotations
 
@@ -227,7 +227,7 @@ def test_jobs_that_run_hold_up_what_would_go(going, cluster, evict, why):
 
 
 def test_guard_reads_what_the_steps_before_it_left(tmp_path, monkeypatch, capsys):
-    """From files to a sentence: the plan replaces a pool that runs a job."""
+    """The plan replaces a pool that runs a job."""
     monkeypatch.chdir(tmp_path)
     allowed = build_settings.read({**ASKED, "_ALLOW_REPLACE": "true"}, DECLARED)
     Path(build_step.SETTINGS).write_text(allowed.shell())

@@ -1,4 +1,4 @@
-"""The module calls from Python are those of the root module."""
+"""Module calls generated from Python match those of the root Terraform module."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ DEFAULTS = {
     "artifact_bucket": {"soft_delete_days"},
     "cluster": {"maintenance_window", "maintenance_exclusions", "logging_components", "monitoring_components"},
 }
-"""Variables with defaults, for those who build on a module: the root module leaves them alone."""
+"""Variables with defaults for users of a single module; the root module does not set them."""
 
 
 def test_calls_give_every_module_the_variables_it_declares():

@@ -1,4 +1,4 @@
-"""What is said before the question: the cost, what is unknown of it, and whether quota allows it."""
+"""Information printed before the question: the cost, its unknown parts, and whether the quota suffices."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def test_there_is_a_difference_exactly_where_values_differ(before, after):
 
 
 def _only_missing(before, after):
-    """An attribute that is null and one that is not there are the same to Terraform."""
+    """Check that the values differ only in nulls, which Terraform treats as missing attributes."""
     return _without_none(before) == _without_none(after)
 
 

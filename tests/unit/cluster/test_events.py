@@ -1,4 +1,4 @@
-"""Terraform's JSON lines: read, folded into progress, shown, and turned into our errors."""
+"""Terraform's JSON lines: reading, folding into progress, display, and conversion into our errors."""
 
 from __future__ import annotations
 

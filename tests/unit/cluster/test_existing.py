@@ -1,4 +1,4 @@
-"""The cluster file of an environment in a network, a bucket and a repository that existed before."""
+"""The cluster file of an environment in an existing network, bucket and repository."""
 
 from __future__ import annotations
 

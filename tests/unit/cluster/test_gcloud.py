@@ -1,4 +1,4 @@
-"""gcloud as it behaves when others change the same policy. A small program stands for it."""
+"""gcloud when others change the same policy at the same time, played by a small program."""
 
 import os
 
@@ -14,7 +14,7 @@ NO_BINDING = "ERROR: Policy binding with the specified principal, role, and cond
 
 @pytest.fixture
 def answers(tmp_path, monkeypatch):
-    """Sets what gcloud says, call by call: nothing is success. Gives how often it was called."""
+    """Return a function that sets gcloud's output per call (empty means success) and returns its number of calls."""
     calls = tmp_path / "calls"
     program = tmp_path / "gcloud"
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")

@@ -1,4 +1,4 @@
-"""Roles in a project's policy: what is missing is added in one change, and what others wrote stays."""
+"""Roles in a project's policy: missing ones are added in one change, and bindings of others stay."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ GRANTS = st.lists(st.builds(lambda m, r, b: Grant(m, r, *b), MEMBERS, ROLES, BOU
 
 
 def bindings(grants):
-    """A policy as somebody may have made it, with one binding for each role and condition."""
+    """Return a policy with one binding for each role and condition."""
     policy = added({}, grants)
     return policy or {}
 

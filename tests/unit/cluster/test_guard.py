@@ -1,4 +1,4 @@
-"""No pool goes while it runs a job."""
+"""Node pools that run a job are not deleted."""
 
 from __future__ import annotations
 
@@ -71,9 +71,9 @@ def test_doomed_is_false_only_where_nothing_goes():
         (pod("a", "n0", phase="Pending", labels=JOBSET), {"pool-0": ["research/pretrain"]}),
         (pod("a", "n0", phase="Succeeded", labels=JOBSET), {}),
         (pod("a", "n0", phase="Failed", chips=4), {}),
-        (pod("metrics", "n0"), {}),  # the cluster's own
+        (pod("metrics", "n0"), {}),  # a pod of the cluster itself
         (pod("a", "n1", labels=JOBSET), {}),  # another pool
-        (pod("a", None, phase="Pending", labels=JOBSET), {}),  # nowhere yet
+        (pod("a", None, phase="Pending", labels=JOBSET), {}),  # not scheduled yet
     ],
 )
 def test_busy_are_jobs_that_hold_a_doomed_pool(running, expected):
@@ -110,13 +110,13 @@ def test_unlike_are_pools_that_are_not_wanted_or_have_another_shape():
 
 
 def answering(monkeypatch, *codes):
-    """kubectl, which ends so each time it is asked; what it was asked is in the list."""
+    """Replace kubectl by one that exits with these codes, and return the list of what it is asked."""
     asked, left = [], list(codes)
 
     def run(command):
         asked.append(command.argv[4])
         code = left.pop(0)
-        # As kubectl prints it where it waited too long: a list, and nothing in it.
+        # kubectl prints an empty list when it times out.
         return Outcome(code, errors="request timed out" if code else "", output='{"items": []}')
 
     monkeypatch.setattr(busy_pools.programs, "need", lambda program, hint: program)

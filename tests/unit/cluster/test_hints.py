@@ -1,4 +1,4 @@
-"""Hints that can be typed as they are."""
+"""Hints that can be typed as printed."""
 
 from __future__ import annotations
 

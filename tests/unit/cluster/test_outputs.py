@@ -1,4 +1,4 @@
-"""What Terraform made becomes settings."""
+"""Terraform's outputs as settings."""
 
 from __future__ import annotations
 

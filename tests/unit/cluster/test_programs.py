@@ -1,4 +1,4 @@
-"""Programs of others: limits, and running side by side."""
+"""External programs: limits, and running several at once."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_stream_into_a_log_hands_over_every_line_as_it_comes(tmp_path):
 
 
 def test_stream_program_outlives_a_tpu_that_is_killed_and_holds_its_lock_to_its_end(tmp_path):
-    """What Terraform needs to save its state, whatever becomes of us."""
+    """Terraform needs this to save its state even when `tpu` is killed."""
     go, ended = tmp_path / "go", tmp_path / "ended"
     inner = (
         "import pathlib, sys, time\nprint('began', flush=True)\n"
@@ -117,4 +117,4 @@ def test_stream_program_outlives_a_tpu_that_is_killed_and_holds_its_lock_to_its_
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         go.touch()
         until(ended.exists, "it to work on")
-        fcntl.flock(lock, fcntl.LOCK_EX)  # comes with its end
+        fcntl.flock(lock, fcntl.LOCK_EX)  # released when the program ends

@@ -1,4 +1,4 @@
-"""What Google does not know yet is waited for shortly after a bootstrap, and never else."""
+"""Retries for changes that Google has not propagated yet: shortly after a bootstrap, and never otherwise."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LATE = (
 
 
 class Late:
-    """Fails with a text until its time has come."""
+    """A call that fails with a text until a given time."""
 
     def __init__(self, clock: ManualClock, text: str, until: float) -> None:
         self.clock, self.text, self.until, self.calls = clock, text, until, 0

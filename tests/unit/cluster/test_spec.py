@@ -1,4 +1,4 @@
-"""The cluster file: what is refused before any cloud is asked, and what Terraform gets."""
+"""The cluster file: what is refused before any request to a cloud, and what Terraform gets."""
 
 from __future__ import annotations
 

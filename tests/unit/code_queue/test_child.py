@@ -1,4 +1,4 @@
-"""Code that nobody trusts: contained, reported with the right reason, and the next job runs."""
+"""Untrusted code: it is contained, reported with the right reason, and the next job runs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def execute(tmp_path, monkeypatch):
             child.close()
 
     yield run
-    assert run("result = 6 * 7").result == "42"  # the worker is well after whatever came before
+    assert run("result = 6 * 7").result == "42"  # the worker still works after the test
     assert list((tmp_path / "runs").iterdir()) == []
 
 
@@ -105,7 +105,7 @@ def test_fork_bomb_is_ended_with_all_that_it_made(execute):
 
 
 def test_code_that_leaves_a_process_behind_leaves_none(execute):
-    seconds = str(10_000 + os.getpid())  # no other test, here or beside this one, sleeps as long
+    seconds = str(10_000 + os.getpid())  # a duration that no other test, here or in parallel, sleeps
     code = f"import subprocess\nsubprocess.Popen(['sleep', '{seconds}'], start_new_session=True)\nresult = 1"
     assert execute(code).reason is Reason.DONE
     commands = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if _readable(path)]
@@ -159,7 +159,7 @@ result = seen
 
 
 def test_code_has_no_network_where_namespaces_are_not_permitted(tmp_path, monkeypatch):
-    """As in a pod: the kernel refuses the namespaces, the rest holds."""
+    """In a pod, the kernel refuses the namespaces; the other limits hold."""
     site = tmp_path / "site"
     site.mkdir()
     (site / "sitecustomize.py").write_text(

@@ -28,7 +28,7 @@ PATIENCE = 1800.0
 
 
 class Jobs:
-    """The Jobs and JobSets of an API server: names are taken once, answers can be lost, pods fail when told to."""
+    """The Jobs and JobSets of an API server, with unique names, lost answers and pods that fail on request."""
 
     def __init__(self):
         self.jobs: dict[str, dict] = {}
@@ -48,7 +48,7 @@ class Jobs:
     def create(self, document):
         spec = document["spec"]
         job = document
-        if document["kind"] == "JobSet":  # a Job is made from its template
+        if document["kind"] == "JobSet":  # a JobSet's Job comes from its template
             template = spec["replicatedJobs"][0]["template"]
             job = {
                 "apiVersion": "batch/v1",
@@ -169,7 +169,7 @@ def test_pod_that_dies_while_it_runs_the_code_is_replaced_when_its_lease_is_over
     world.claim(key)
     world.jobs.end("Failed", "evicted")
     world.driver.round()
-    assert world.status(key) == "running"  # its worker may live: the lease decides
+    assert world.status(key) == "running"  # the worker may be alive: the lease decides
     world.clock.sleep(claims.SECONDS + 1)
     world.driver.round()
     assert world.status(key) == PENDING
@@ -190,7 +190,7 @@ def test_cancel_of_a_scheduled_job_removes_its_pod_first(world):
     [("v5e-3", "v5e-3"), ("v4-32", "hosts"), ("v5e-4:cheap", "is not a capacity"), ("v2-8", "GKE has no")],
 )
 def test_job_that_asks_for_what_cannot_be_had_fails_and_says_so(world, tpu, said):
-    asked = QueuedJob(code="result = 1", metadata={"tpu": tpu}, created_at=1.0)  # as an application writes it
+    asked = QueuedJob(code="result = 1", metadata={"tpu": tpu}, created_at=1.0)  # as written by an application
     world.store.create(TPU_JOBS, "asked", asked)
     world.driver.round()
     job = world.client.get("asked")
@@ -204,7 +204,7 @@ def test_manifest_asks_for_the_chips_of_the_slice_and_no_privileges():
     (container,) = pod["containers"]
     assert container["resources"]["limits"]["google.com/tpu"] == "8"
     assert pod["nodeSelector"]["cloud.google.com/gke-tpu-topology"] == "2x4"
-    assert set(container["resources"]["limits"]) == {"google.com/tpu", "cpu", "memory"}  # what the queues hand out
+    assert set(container["resources"]["limits"]) == {"google.com/tpu", "cpu", "memory"}  # what the queues grant
     assert pod["automountServiceAccountToken"] is False
     assert container["securityContext"]["readOnlyRootFilesystem"] is True
     with pytest.raises(Invalid, match="16 has 4 hosts, which use the network"):
@@ -262,7 +262,7 @@ def test_pod_that_can_never_start_ends_its_job_with_the_reason_and_one_that_may_
     job = world.client.get(key)
     assert (job.status, job.reason) == ((FAILED, reason) if reason else (SCHEDULED, ""))
     assert said in (job.error or "")
-    assert bool(world.jobs.jobs) == (not reason)  # nothing is left behind to pull that image for ever
+    assert bool(world.jobs.jobs) == (not reason)  # no Job is left that pulls the image endlessly
 
 
 @pytest.mark.parametrize(

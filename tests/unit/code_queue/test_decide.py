@@ -1,4 +1,4 @@
-"""What is decided of queued jobs, and that claims of many workers never meet."""
+"""Decisions on queued jobs, and claims of many workers that never conflict."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ class Worker:
 
 
 class Queue(RuleBasedStateMachine):
-    """Workers that die, sleep and come back over a real store, with a supervisor that is replaced at any moment."""
+    """Workers that die, sleep and return over a real store, with a supervisor that is replaced at any moment."""
 
     @initialize()
     def begin(self):
@@ -177,7 +177,7 @@ class Queue(RuleBasedStateMachine):
 
     @rule()
     def read_the_queue(self):
-        """What somebody read a while ago, and will act on."""
+        """List the pending jobs, to act on the list later."""
         self.listed = self.store.list(claims.TPU_JOBS, states=[PENDING]).entries
 
     @precondition(lambda self: self.listed)
@@ -191,7 +191,7 @@ class Queue(RuleBasedStateMachine):
     @precondition(lambda self: any(worker.claim for worker in self.workers))
     @rule(who=st.integers(0, 2))
     def overtake(self, who):
-        """All are silent for longer than a lease, and what they had goes to one of them, or to a new one."""
+        """Let all workers be silent for longer than a lease, so that their jobs go to one of them or to a new one."""
         for seconds in (claims.SECONDS + 1, 10.0):
             self.clock.sleep(seconds)
             for driver in self.drivers:
@@ -319,7 +319,7 @@ def test_submit_whose_answers_were_lost_is_one_job(client, monkeypatch):
     create, calls = client._store.create, []
 
     def lossy(*arguments, **options):
-        """The first is not done, the second is done and its answer lost."""
+        """Lose the first request, and the answer to the second."""
         calls.append(arguments)
         if len(calls) > 1:
             create(*arguments, **options)
@@ -380,7 +380,7 @@ def test_submit_for_a_slice_that_does_not_exist_is_refused(client, tpu):
 
 
 def test_job_for_a_slice_that_no_worker_is_ends_and_runs_nowhere(client):
-    """Workers on a machine without TPUs neither take it nor let it wait for ever."""
+    """Workers on a machine without TPUs do not take the job, and do not leave it waiting forever."""
     store = client._store
     asked, plain = client.submit("result = 1", metadata={"tpu": "v5e-4"}), client.submit("result = 1")
     assert claims.take(store, Holder("w"), random.Random(1), lambda job: slices.fits(job, "")).key == plain
@@ -426,7 +426,7 @@ def test_worker_that_was_away_cannot_write_over_the_one_that_has_its_job(client)
     job_id = client.submit("result = 1", max_faults=9)
     store = client._store
     late = claims.take(store, Holder("late"), random.Random(0))
-    store.release(late.lease)  # as when it lapsed
+    store.release(late.lease)  # as if the lease had lapsed
     driver = Driver(store, ManualClock(store.now()), Holder("d"))
     driver.round()
     assert client.get(job_id).status == PENDING

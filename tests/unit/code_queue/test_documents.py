@@ -1,4 +1,4 @@
-"""Documents of the queue that no program should write: each ends with a sentence, and those behind it go on."""
+"""Malformed queue documents: each ends with a message, and the jobs behind it run."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PLAIN = {"code": "result = 1", "timeout": 60, "status": "pending", "created_at":
 
 
 class GeoPoint:
-    """A type of the client library that JSON has no word for."""
+    """A type of the client library without a JSON form."""
 
 
 BAD: dict[str, dict[str, Any]] = {
@@ -67,12 +67,12 @@ FINE: dict[str, dict[str, Any]] = {
 
 
 def write(server: Server, key: str, fields: dict[str, Any]) -> None:
-    """As a program without tpukit writes it."""
+    """Write a document as a program without tpukit does."""
     server.documents[f"tpu_jobs/{key}"] = Stored({**PLAIN, **fields}, server.moment())
 
 
 def work(store: Store, holder: Holder) -> list[str]:
-    """Take and complete all that can be claimed; their keys."""
+    """Take and complete every claimable job, and return their keys."""
     done = []
     while claimed := claims.take(store, holder, random.Random(1)):
         claims.finish(store, claimed, Outcome(Reason.DONE, "1"))
@@ -97,7 +97,7 @@ def test_bad_document_with_the_highest_priority_ends_with_a_sentence_and_the_oth
     assert {key for key in done if key != "bad"} == {"good-0", "good-1", "good-2"}
     job = store.get(TPU_JOBS, "bad").value
     assert job.status in ENDED
-    if "bad" not in done:  # a real worker looks at what it took before it runs it
+    if "bad" not in done:  # a real worker checks a job before it runs it
         assert (job.status, bool(job.error), job.reason) == (FAILED, True, "cannot start")
 
 
@@ -127,7 +127,7 @@ def test_submit_with_a_priority_that_is_none_is_refused_with_a_sentence(sqlite, 
 
 
 def test_document_that_the_store_refuses_ends_and_those_behind_it_run(sqlite, monkeypatch):
-    """The embedded home has no limit of its own: a full one is simulated by a store that refuses large documents."""
+    """SQLite has no size limit: a store that refuses large documents simulates one."""
     client = Client(sqlite)
     bad = client.submit("#" * 500_000, priority=100)
     good = client.submit("result = 1")
@@ -167,7 +167,7 @@ def test_unfit_of_any_document_can_be_stored_and_says_why(fields, repeated):
     doc = {**fields, **{f"own-{index}": "x" * 400_000 for index in range(repeated)}}
     doc["code"] = "c" * 1_000_000
     read = codec.read(TPU_JOBS, "k", doc, 1, None)
-    assert isinstance(read, Entry)  # nothing that a program writes makes it unreadable
+    assert isinstance(read, Entry)  # no program can make it unreadable
     assert tidy(tidy(dict(doc))) == tidy(dict(doc))
     entry, job = unfit(read, read.value, "too large", 5.0)
     stored = codec.encode(TPU_JOBS, job, entry.raw, 2)
@@ -176,7 +176,7 @@ def test_unfit_of_any_document_can_be_stored_and_says_why(fields, repeated):
         assert (job.status, bool(job.error)) == (FAILED, True)
 
 
-# Who supervises
+# Supervisor
 
 
 @pytest.fixture
@@ -193,7 +193,7 @@ def test_check_of_a_supervisor_that_was_suspended_while_another_took_over_refuse
     lease = first.hold("x")
     assert first.check(lease) == LEADER_SECONDS
     assert second.hold("x") is None
-    clock.suspend(LEADER_SECONDS + 1)  # awake time stands still
+    clock.suspend(LEADER_SECONDS + 1)  # the monotonic clock stops during a suspension
     assert second.hold("x") is not None
     with pytest.raises(LeaseLost):
         first.check(lease)
@@ -261,7 +261,7 @@ def test_finish_of_a_worker_paused_before_a_call_while_another_completes_the_job
             assert quick and claims.finish(store, quick, Outcome(Reason.DONE, "quick"))
         return original(*args, **options)
 
-    if call != "put":  # the calls behind a refused write
+    if call != "put":  # the calls that follow a refused write
         entry = store.get(TPU_JOBS, key)
         store.put(TPU_JOBS, entry, entry.value)
     monkeypatch.setattr(store, call, pause)

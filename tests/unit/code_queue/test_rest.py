@@ -1,4 +1,4 @@
-"""The REST front end: what programs of other languages see, and that nobody sees anything without a token."""
+"""The REST front end for programs in other languages; nothing is shown without a token."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ AUDIENCE = "https://queue.example.com"
 
 
 class Front:
-    """A front end on a port, and a program that asks it."""
+    """A front end on a port, and a client."""
 
     def __init__(self, folder):
         self.store = SqliteStore(folder / "store.db")
@@ -38,7 +38,7 @@ class Front:
         self._server = rest_server.start(self.client, Access(TOKEN), str(self.results), port=0, bind="127.0.0.1")
 
     def ask(self, method, path, body=None, token=TOKEN, raw=None):
-        """The status, and what was said."""
+        """Return the status and the body."""
         connection = http.client.HTTPConnection("127.0.0.1", self._server.port, timeout=PATIENCE)
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         connection.request(method, path, raw if body is None else json.dumps(body), headers)
@@ -189,7 +189,7 @@ def test_own_token_is_made_once_and_readable_by_its_user_alone(tmp_path):
 
 
 class Google:
-    """Signs identity tokens, and hands out the certificate of its key as Google does."""
+    """An issuer of identity tokens that serves its key's certificate as Google does."""
 
     def __init__(self):
         from cryptography import x509

@@ -1,4 +1,4 @@
-"""Requests made from the OpenAPI document, valid and not: none finds an answer that the document does not promise."""
+"""Requests generated from the OpenAPI document, valid or not, get only answers that the document lists."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OPERATIONS = [
 
 @pytest.fixture(scope="module")
 def schema(tmp_path_factory):
-    from schemathesis import openapi  # half a second, which not every process that collects tests needs to take
+    from schemathesis import openapi  # takes half a second, which test collection should not pay
 
     folder = tmp_path_factory.mktemp("rest")
     store = SqliteStore(folder / "store.db")
@@ -38,7 +38,7 @@ def schema(tmp_path_factory):
     claims.finish(store, claims.take_one(store, Holder("w"), store.get(TPU_JOBS, key)), Outcome(Reason.DONE, "1"))
     described = document()
     for path, item in described["paths"].items():
-        if "{job_id}" in path:  # else no request ever names a job that is there
+        if "{job_id}" in path:  # otherwise no request names an existing job
             item["parameters"][0]["schema"]["examples"] = [key]
     made = openapi.from_dict(described)
     made.app = rest.app(client, Access(TOKEN), str(folder / "results"))

@@ -1,4 +1,4 @@
-"""Results that documents do not hold."""
+"""Results stored outside documents."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ JOB = QueuedJob(code="x", attempts=2)
 
 @pytest.fixture
 def bucket(monkeypatch):
-    """Cloud Storage that takes simple uploads, and refuses what is in `refusals`."""
+    """Yield a Cloud Storage that accepts simple uploads and returns the statuses in `refusals`."""
     objects: dict[str, bytes] = {}
     refusals: list[int] = []
 

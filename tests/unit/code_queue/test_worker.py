@@ -1,4 +1,4 @@
-"""A worker and the lease of what it runs: code ends when the job is somebody else's, and never before."""
+"""A worker and its job's lease: code ends when the job has another owner, and never before."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_worker_that_cannot_reach_the_store_for_a_lease_ends_the_code_itself(wor
     world.started()
     monkeypatch.setattr(world.store, "renew", away)
     until(lambda: any("lease was lost" in text for text in world.said))
-    assert world.queue.get(job_id).status == "running"  # as far as anybody knows: the supervisor takes it up
+    assert world.queue.get(job_id).status == "running"  # the supervisor takes it up later
 
 
 def test_result_waits_for_a_store_that_is_away(world, monkeypatch):
@@ -120,7 +120,7 @@ def test_async_client_sends_and_waits(world):
 
 @pytest.fixture
 def pair(tmp_path):
-    """The first host of a slice and another one, with a job that was scheduled for them."""
+    """Yield the first host of a slice and another one, with a job that was scheduled for them."""
     store = SqliteStore(tmp_path / "store.db")
     said: list[str] = []
     workers = []
@@ -140,7 +140,7 @@ def pair(tmp_path):
 
 
 def on_both(pair, key):
-    """Whether each of them ran it."""
+    """Run the job on both hosts, and return whether each ran it."""
     with ThreadPoolExecutor(2) as pool:
         second = pool.submit(pair.workers[1].accompany, key)
         first = pool.submit(pair.workers[0].run_one, key, "scheduled")
@@ -192,7 +192,7 @@ def test_first_host_that_aborts_has_lost_its_peer_unless_the_peer_says_why(
     for worker in pair.workers:
         worker._ready()
     monkeypatch.setattr("tpukit.code_queue.worker.PEER_SECONDS", patience)
-    monkeypatch.setenv("TPU_WORKER_HOSTNAMES", "a,b")  # of those who watch: the code itself does not start JAX
+    monkeypatch.setenv("TPU_WORKER_HOSTNAMES", "a,b")  # for the watching workers: the code itself does not start JAX
     on_both(pair, key)
     job = pair.queue.get(key)
     assert (job.status, job.reason) == (status, reason)

@@ -1,4 +1,4 @@
-"""Amounts as Kubernetes writes them."""
+"""Quantities in Kubernetes notation."""
 
 from decimal import Decimal
 

@@ -1,4 +1,4 @@
-"""Optional parts of tpukit are installed from where this tpukit came from: no registry has it."""
+"""Optional parts of tpukit come from the same source as tpukit, because no registry has it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What losses cost, and how often it pays to save."""
+"""The cost of losses, and the best interval between saves."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_estimate_best_interval_costs_least(hold, per_day):
 
 
 def run(chance, *, hold=0.2, step=0.05, every=10, printed=1, background=False, steps=60, jitter=0.003):
-    """When each step was reported and each save was seen, of a program that saves every so many steps."""
+    """Return the times of reported steps and observed saves of a program that saves every `every` steps."""
     now, times, saves = 0.0, {}, []
     for number in range(1, steps + 1):
         now += step + abs(chance.gauss(0, jitter))

@@ -1,4 +1,4 @@
-"""Where a drill finds the files and hosts of a job that runs in a sandbox's cluster."""
+"""Files and hosts of a job that runs in a sandbox's cluster."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_sandbox_hosts_of_a_job_are_those_that_began_with_attempt_slice_and_proc
     folder.mkdir(parents=True)
     (folder / "pod.json").write_text(json.dumps({"metadata": metadata, "spec": {"nodeName": "node-2"}}))
     hosts = Hosts(Folder(tmp_path, {}))
-    assert hosts.of_job("research", "train") == []  # its container is not made yet
+    assert hosts.of_job("research", "train") == []  # its container does not exist yet
 
     run = folder / "host" / "0"
     env = {"TPUKIT_FIRST_ATTEMPT": "2", "TPUKIT_RESTARTS": "1"}

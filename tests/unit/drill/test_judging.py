@@ -1,4 +1,4 @@
-"""Verdicts and advice: what a loss did is said rightly whatever the program, and a right one is never blamed."""
+"""Verdicts and advice: the effect of a loss is judged correctly, and correct programs are never blamed."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_judge_data_position_lost_names_the_batches_by_digest(seed, lost):
 @settings(max_examples=15)
 @given(st.integers(0, 10**6), st.integers(10, 35))
 def test_judge_data_position_lost_is_known_by_the_shape_of_the_loss_or_not_at_all(seed, lost):
-    """Without digests a wrong shift may never be named. Few points may be too few."""
+    """Without digests, a wrong shift must never be named; few points may be too few."""
     program = Program(seed, digests=False, mistake="data")
     verdict = judge(program.unbroken(), program.broken(lost))
     assert verdict.word in (Word.REPEATS, Word.DIVERGES)
@@ -159,7 +159,7 @@ def test_judge_preempted_program_that_had_time_to_save_and_did_not_loses_more():
 def test_judge_program_that_trains_on_until_the_grace_is_over_saves_too_rarely():
     program = Program()
     loss = Loss("term", What.TERM, ((0, 0),), step=22)
-    killed = program.broken(29, loss)  # a step takes a second here
+    killed = program.broken(29, loss)  # a step takes a second
     told = replace(killed, struck=(replace(killed.struck[0], step=22, at=22.0),))
     verdict = judge(program.unbroken(), told, saving_seconds=0.1, grace=8.0)
     assert verdict.word is Word.LOSES_MORE
@@ -253,7 +253,7 @@ def test_worst_of_all_is_the_verdict_on_the_program():
 @settings(max_examples=25)
 @given(st.data())
 def test_judge_whatever_is_reported_raises_nothing(data):
-    """A trace is what programs print: any steps, in any order, of any hosts, with losses that are no numbers."""
+    """A trace holds what programs print: any steps in any order from any host, with losses that may not be numbers."""
     program = Program()
     broken = program.broken(25)
     values = st.one_of(st.none(), st.floats(allow_nan=True, allow_infinity=True))
@@ -282,7 +282,7 @@ def test_judge_run_that_lost_the_rest_of_its_steps_and_ended_well_does_not_pass_
 
 
 def changed(broken, change):
-    """The run with every report after the loss changed."""
+    """Return the run with every report after the loss changed."""
     return replace(broken, trace=tuple(change(one) if one.attempt else one for one in broken.trace))
 
 
@@ -327,7 +327,7 @@ def test_judge_exact_verdict_says_how_much_was_compared():
 @settings(max_examples=20)
 @given(st.integers(0, 10**6), st.floats(0.02, 0.5))
 def test_judge_program_as_noisy_as_its_batches_gets_cannot_tell_and_never_exact(seed, size):
-    """Such noise would excuse parameters that were not restored."""
+    """Such noise would hide parameters that were not restored."""
     program = Program(seed, digests=False)
     chance = random.Random(seed)
 
@@ -362,7 +362,7 @@ def test_judge_noise_still_lets_a_run_that_starts_over_be_named():
 
 
 def test_by_loss_unrelated_losses_are_hardly_ever_a_shift():
-    """Fewer than 1 of 1,000; `make bench ONLY=drill` measures it over more."""
+    """Fewer than 1 in 1,000; `make bench ONLY=drill` measures it over more."""
     named = 0
     for seed in range(300):
         chance = random.Random(seed)
@@ -408,7 +408,7 @@ def test_causes_fall_back_to_an_older_checkpoint_is_not_a_spoilt_one_that_was_re
     program = Program(mistake="optimizer")
     loss = Loss("corrupt-newest", What.KILL, ((0, 0),), When.SAVED, 20, damage=Damage.CORRUPT)
     older = Program(mistake="older").broken(34, loss)
-    optimizer = program.broken(24)  # resumes at 21, as one that falls back from 30 does
+    optimizer = program.broken(24)  # resumes at 21, like a run that falls back from step 30
     later = tuple(one for one in optimizer.trace if one.attempt)
     broken = replace(older, trace=(*(one for one in older.trace if not one.attempt), *later))
     verdict = judge(program.unbroken(), broken)

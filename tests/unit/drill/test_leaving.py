@@ -1,4 +1,4 @@
-"""SIGTERM: what a program does in its grace is judged whether it saves rarely or at every step."""
+"""SIGTERM: a program's reaction within its grace period is judged correctly, however often it saves."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TERM = Loss("term", What.TERM, ((0, 0),), step=20)
 
 
 def told(program, at, until):
-    """SIGTERM at one step, and the last report at another; a step takes a second."""
+    """Return a run with SIGTERM at step `at` and the last report at step `until`, at one second per step."""
     broken = program.broken(until, TERM)
     return replace(broken, struck=(replace(broken.struck[0], step=at, at=float(at)),))
 

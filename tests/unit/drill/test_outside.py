@@ -1,4 +1,4 @@
-"""Checkpoints that are in no workdir of the drill are found, and no other verdict is given."""
+"""Checkpoints outside the drill's workdir are detected, and no other verdict is given."""
 
 from __future__ import annotations
 
@@ -72,4 +72,4 @@ def test_judge_resume_without_any_save_in_the_workdir_cannot_be_told_and_names_t
     assert verdict.word is Word.CANNOT_TELL
     assert "/data/checkpoints" in verdict.text
     assert advice.causes(verdict) == (Cause.OUTSIDE,)
-    assert judge(program.unbroken(), unseen).word is Word.EXACT  # saves that only grow a file are no saves to see
+    assert judge(program.unbroken(), unseen).word is Word.EXACT  # saves that only append to a file cannot be seen

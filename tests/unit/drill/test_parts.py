@@ -24,7 +24,7 @@ MARKER = "checkpoints/{}/COMMITTED"
 
 
 def sharded(steps, every, hosts, *, apart=10, name="checkpoints/{}/host-{}", marker=MARKER):
-    """Each host writes its shard `apart` hundredths of a second after the one before it, and the marker comes last."""
+    """Write each host's shard `apart` hundredths of a second after the previous one, and the marker last."""
     workdir = Workdir()
     for step in range(1, steps + 1):
         workdir.tick(step)

@@ -1,4 +1,4 @@
-"""Which losses are planned, in which order, and at which steps."""
+"""Planned losses: which ones, in which order, and at which steps."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_plan_before_the_first_save_and_after_others_are_as_named():
     losses = {loss.name: loss for loss in plan(RUN).losses}
     assert losses["before-first-save"].step < 10
     assert losses["twice-saved"].step > 10
-    assert losses["truncated-newest"].step >= 10  # the next save is the second: there is an older one
+    assert losses["truncated-newest"].step >= 10  # the next save is the second, so an older one exists
 
 
 @settings(max_examples=30)

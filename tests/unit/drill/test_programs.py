@@ -1,4 +1,4 @@
-"""The programs with planted mistakes: each has a row in the table, and each row is a program that exists."""
+"""Programs with deliberate mistakes: each has a row in the table, and each row has a program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a drill is shown as: a page, JUnit XML and JSON, whatever the program printed."""
+"""Reports of a drill: a page, JUnit XML and JSON, for any output of the program."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def drill(mistake="", message="completed on all hosts"):
 
 
 class Balanced(HTMLParser):
-    """Every tag that is opened is closed, in order."""
+    """An HTML parser that checks that tags are closed in order."""
 
     SINGLE = ("meta", "line", "circle", "polyline")
 
@@ -80,7 +80,7 @@ def test_plot_has_no_colour_that_the_page_does_not_define_for_light_and_dark():
 
 def test_plot_begins_shortly_before_what_was_made_again():
     shown = plots.loss_over_step(Program().unbroken(), Program().broken(45).trace, Program().broken(45).struck)
-    assert ">32<" in shown  # 41 was the first step of attempt 1
+    assert ">32<" in shown  # attempt 1 started at step 41
     assert ">60<" in shown
     assert plots.loss_over_step((), (), ()) == ""
 

@@ -1,4 +1,4 @@
-"""Saves are known by the files of a workdir alone."""
+"""Saves detected from the files of a workdir alone."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tpukit.drill.saves import File, Moment, Saves
 
 
 class Workdir:
-    """Files as a program writes them, a moment every hundredth of a second."""
+    """Files as a program writes them, sampled every hundredth of a second."""
 
     def __init__(self):
         self.files, self.moments, self.now, self.inode = {}, [], 1000.0, 0

@@ -1,4 +1,4 @@
-"""Losses as they are done to real processes and files."""
+"""Losses inflicted on real processes and files."""
 
 from __future__ import annotations
 

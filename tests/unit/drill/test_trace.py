@@ -1,4 +1,4 @@
-"""One form for what runs report: trace files of `tpukit.host`, and lines of any trainer."""
+"""One form for the reports of runs: trace files of `tpukit.host`, and lines of any trainer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The environment of the TPU compiler: what is refused before it is built, and what is left when building fails."""
+"""The environment of the TPU compiler: early refusals, and cleanup after a failed build."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_machine_without_a_compiler_is_refused(
 
 
 def test_interrupt_while_building_leaves_nothing(cache: Path, tmp_path: Path) -> None:
-    """pip waits for an index that does not answer; Ctrl-C comes in the middle of it."""
+    """Press Ctrl-C while pip waits for an index that does not respond."""
     env = {**os.environ, "TPUKIT_HOME": str(tmp_path), "PIP_INDEX_URL": "http://192.0.2.1/simple", "PIP_RETRIES": "50"}
     del env["PIP_NO_INDEX"]
     code = "from tpukit.fit import environment; environment.make(lambda text: print(text, flush=True))"

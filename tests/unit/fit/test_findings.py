@@ -1,4 +1,4 @@
-"""What answers of the worker mean: memory by holder, estimates, findings."""
+"""Interpretation of the worker's answers: memory by holder, estimates, findings."""
 
 from __future__ import annotations
 

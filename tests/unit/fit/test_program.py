@@ -1,4 +1,4 @@
-"""The program of a job as the worker has to run it."""
+"""The program of a job in the form in which the worker runs it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Command lines that people of shell scripts know, in our spelling, and what the screen of a fleet says."""
+"""Command lines known from shell scripts, in tpukit's spelling, and the screen of a fleet."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_fleet_without_options_is_of_spot_capacity_and_its_monitor_renews_every_
     assert FleetSpec(zones=("us-central1-a",)).capacity == "spot"
     fleet = command.make_context("fleet", ["create"])
     created = command.commands["create"].make_context("create", [], parent=fleet)  # type: ignore[attr-defined]
-    assert created.params["on_demand"] is None  # the file decides, and spot where it does not
+    assert created.params["on_demand"] is None  # the file decides, and spot is the default
     for name in ("deploy", "monitor"):
         words = ["--gcs-bucket", "b"]
         context = command.commands[name].make_context(name, words, parent=fleet)  # type: ignore[attr-defined]
@@ -142,7 +142,7 @@ def test_note_while_the_dashboard_is_shown_goes_through_the_console_that_draws_i
         screen.show(plan_of(2))
         screen.say("tpu", "tpu-us-central1-a-0 is launched")
     assert "tpu: tpu-us-central1-a-0 is launched\n" in console.export_text()
-    assert capsys.readouterr().err == ""  # else the cursor is not where the next drawing begins
+    assert capsys.readouterr().err == ""  # otherwise the cursor is not where the next drawing begins
 
 
 def plan_of(count: int) -> list[Worker]:

@@ -1,4 +1,4 @@
-"""A fleet of TPU VMs: lost ones come again, nobody else's is touched, and all comes to rest."""
+"""A fleet of TPU VMs: lost VMs are recreated, VMs of others are not touched, and the fleet settles."""
 
 from __future__ import annotations
 
@@ -133,11 +133,11 @@ def test_fleet_without_leave_to_move_waits_in_its_zone_and_says_why(world):
 @pytest.mark.parametrize(
     ("seen", "follows"),
     [
-        (Seen(queued="ACCEPTED"), "waits"),  # a request that may be fulfilled only later, however long that is
-        (Seen(queued=""), "waits"),  # a word of Google's that this version does not know
+        (Seen(queued="ACCEPTED"), "waits"),  # a request that may be fulfilled only later, after any time
+        (Seen(queued=""), "waits"),  # a state unknown to this version
         (Seen(queued="PROVISIONING", node="CREATING"), "waits"),
         (Seen(queued="DELETING"), "waits"),
-        (Seen(queued="SUSPENDING", node="TERMINATED", node_id="1"), "deleted"),  # it ran for as long as it may
+        (Seen(queued="SUSPENDING", node="TERMINATED", node_id="1"), "deleted"),  # it reached its maximum run time
         (Seen(queued="SUSPENDED"), "deleted"),
         (Seen(queued="FAILED", error="The request expired before it could be fulfilled."), "deleted"),
         (Seen(), "created"),
@@ -156,7 +156,7 @@ def test_request_is_waited_for_as_long_as_something_may_come_of_it(seen, follows
     ),
 )
 def test_worker_never_leaves_a_zone_in_which_it_was_not_asked_for(move_after, rounds):
-    """However slow rounds are, and however long nobody looked."""
+    """Holds for slow rounds and for any time without a round."""
     worker = records.Worker("f", ZONES, 0, "v3-8", 1.0, zone=ZONES[0], move_after=move_after)
     now, queued, asked = 1e6, None, False
     for seconds, answer in rounds:
@@ -273,7 +273,7 @@ def test_fleet_in_any_trouble_comes_to_rest_with_all_done_and_no_foreign_tpu_tou
         for _ in range(rounds):
             world.round()
     world.cloud.scarce = False
-    world.hosts.silent.clear()  # those that are alone in their zone stay as they are until they answer
+    world.hosts.silent.clear()  # workers that are alone in their zone stay as they are until they respond
     for _ in range(200):
         world.round()
         open_ = [one for one in world.workers() if one.state != "done"]
@@ -289,7 +289,7 @@ def test_fleet_in_any_trouble_comes_to_rest_with_all_done_and_no_foreign_tpu_tou
 
 
 def test_more_workers_asked_for_elsewhere_leave_those_that_are_there(world, tmp_path):
-    """As `tpu fleet create` does, and `recreate-preempted` on a machine that knows nothing of the fleet."""
+    """`tpu fleet create` does this, and `recreate-preempted` on a machine without records of the fleet."""
     world.left = 10_000
     world.want(per_zone=2)
     world.until_working()
@@ -302,7 +302,7 @@ def test_more_workers_asked_for_elsewhere_leave_those_that_are_there(world, tmp_
 
 
 def test_part_of_a_fleet_that_another_machine_made_is_deleted_and_the_rest_left(world, tmp_path):
-    """As `tpu fleet delete --zones us-central1-a --workers-per-zone 1` does."""
+    """`tpu fleet delete --zones us-central1-a --workers-per-zone 1` does this."""
     world.left = 10_000
     world.want(per_zone=2)
     world.until_working()
@@ -350,7 +350,7 @@ def test_status_asks_each_zone_once_and_no_host_and_knows_what_another_machine_m
 
 
 def test_program_that_fails_on_one_worker_is_given_up_while_the_others_go_on(world):
-    """A full disk, for one: shards of others are no progress of its own."""
+    """A full disk is one cause; shards of other workers do not count as its progress."""
     world.left = 10_000
     world.want([ZONES[0]], 2)
     world.until_working()
@@ -372,9 +372,9 @@ def test_lid_that_was_closed_and_clock_that_was_set_cost_no_worker_its_tpu_or_pr
     before = {node.id for node in world.cloud.made.values()}
     world.hosts.silent |= {host.internal for node in world.cloud.made.values() for host in node.hosts}
     for program in world.hosts.running().values():
-        program.hangs = True  # nothing in the bucket speaks for them
+        program.hangs = True  # nothing in the bucket shows that they are alive
     world.round()
-    world.clock.set(world.clock.now() + 8 * 3600)  # nobody looked meanwhile
+    world.clock.set(world.clock.now() + 8 * 3600)  # no round ran in the meantime
     world.round()
     world.hosts.silent.clear()
     for _ in range(5):
@@ -422,7 +422,7 @@ def test_workers_that_are_done_look_again_when_somebody_deploys_again(world):
     "line", ["recreate-preempted --name tpu", "create --name tpu --zones us-central1-a,us-central1-b"]
 )
 def test_command_that_waits_until_workers_are_ready_believes_no_record_of_before(world, monkeypatch, line):
-    """Its first round is refused, and the records say READY of one that was taken back since."""
+    """Its first round is refused, and a record says READY for a worker that was preempted since."""
     world.want(per_zone=1, work=None)
     for _ in range(8):
         world.round()

@@ -1,4 +1,4 @@
-"""What a driver that sees hosts badly does with their TPU VMs: nothing, unless it has evidence that a host is dead."""
+"""TPU VMs whose hosts a driver cannot see well: the driver acts only on evidence that a host is dead."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_ssh_blocked_for_an_hour_deletes_no_tpu_vm_and_launches_and_charges_noth
     before, starts = ids(world), world.hosts.starts
     world.hosts.blocked = error
     for program in world.hosts.running().values():
-        program.hangs = idle  # nothing in the bucket speaks for them either
+        program.hangs = idle  # nothing in the bucket shows that they are alive
     for _ in range(3600 // 20):
         world.round()
     assert (ids(world), world.hosts.starts) == (before, starts)
@@ -93,7 +93,7 @@ def test_host_that_refuses_our_key_while_others_answer_is_kept(world):
 
 
 def test_silent_host_whose_worker_renews_its_claim_in_the_bucket_is_kept(world):
-    """A shard may take longer than the silence lasts: the claim on its stream shows that the worker is alive."""
+    """A shard may take longer than the silence: the claim on its stream shows that the worker is alive."""
     world.want([ZONES[0]], 2)
     world.until_working()
     node = world.cloud.made["tpu-us-central1-a-0"]
@@ -172,7 +172,7 @@ WORKER = st.builds(
 
 @given(worker=WORKER, seen=SEEN)
 def test_tpu_vm_that_is_alive_is_deleted_only_where_the_worker_has_another_or_may_not_be(worker, seen):
-    """Without proof of death: silence, blindness, whatever the host says."""
+    """Silence, blindness and any answer of the host are not proof of death."""
     assume(len({(worker.zone, worker.tpu), *((one.zone, one.name) for one in seen.elsewhere)}) > len(seen.elsewhere))
     decision = decide(worker, seen, now=1e6)
     if not isinstance(decision.act, Delete):

@@ -1,4 +1,4 @@
-"""Two drivers of one fleet: one is suspended before any of its calls while the other goes on."""
+"""Two drivers of one fleet: one is suspended before any of its calls while the other continues."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tpukit.kernel.store import Holder
 
 
 class Suspending:
-    """An object whose nth call is preceded by `meanwhile`."""
+    """An object that runs `meanwhile` before its nth call."""
 
     def __init__(self, inner: Any, calls: Countdown) -> None:
         self._inner, self._calls = inner, calls
@@ -51,7 +51,7 @@ class Countdown:
 
 
 def drivers(world: World, meanwhile: Callable[[], None]) -> tuple[Driver, Driver, Countdown]:
-    """The one that is suspended, and the other, on two machines with one store."""
+    """Return the suspended driver, the other one on another machine with the same store, and the countdown."""
     calls = Countdown(meanwhile)
     cloud, hosts = Suspending(world.cloud, calls), Suspending(world.hosts, calls)
     reach = Reach(cloud, hosts, "ada", True, "store")
@@ -134,7 +134,7 @@ def world(tmp_path: Path):
 
 
 def slots(world: World) -> list[str]:
-    """Of everything there is, requests and TPU VMs without one."""
+    """List every request, and every TPU VM without a request."""
     requests = [f"{world.cloud.where[name]} {name}" for name in world.cloud.requests]
     return sorted([*requests, *(f"{world.cloud.where[one.name]} {one.name}" for one in unasked(world))])
 
@@ -155,7 +155,7 @@ def test_tpu_vm_that_a_fenced_driver_still_created_in_another_zone_is_deleted_in
     (world.cloud.request if how == "queued" else world.cloud.create)(zone, request)
     world.clock.sleep(20.0)
     world.driver.round("tpu")
-    world.cloud.nodes(zone)  # what is being deleted is gone the next time it is listed
+    world.cloud.nodes(zone)  # TPU VMs being deleted are absent from the next list
     assert slots(world) == before
 
 
@@ -168,7 +168,7 @@ def test_tpu_vm_left_in_a_zone_that_the_plan_has_no_longer_is_found_and_deleted(
         world.round()
     late = replace(worker, zone=ZONES[1])
     world.cloud.create(ZONES[1], Request(late.tpu, (late.tpu,), "v3-8", "runtime", labels=late.labels))
-    world.driver.kernel.round([worker.key])  # the worker was never requested there: what a person deploys next finds it
+    world.driver.kernel.round([worker.key])  # never requested there, so the next deployment finds it
     world.want([*ZONES], 1)
     for _ in range(3):
         world.clock.sleep(20.0)
@@ -177,7 +177,7 @@ def test_tpu_vm_left_in_a_zone_that_the_plan_has_no_longer_is_found_and_deleted(
 
 
 def test_fleet_is_not_gone_while_a_request_of_a_moment_ago_may_still_appear(world):
-    """The answer to it was lost, and it shows up in no list yet."""
+    """The answer to the request was lost, and the request is in no list yet."""
     world.want([ZONES[0]], 1)
     world.clock.sleep(20.0)
     world.driver.round("tpu")

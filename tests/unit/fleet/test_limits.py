@@ -1,4 +1,4 @@
-"""One broken zone, record, clock, sample or document stops nothing else of a fleet."""
+"""One broken zone, record, clock, sample or document stops nothing else in a fleet."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TWO = "--zones us-central1-a,us-central1-b --workers-per-zone 1"
 
 
 class Newer(msgspec.Struct):
-    """A record of a version that numbers workers otherwise."""
+    """A record of a version with another worker numbering."""
 
     number: Any
     state: str
@@ -125,7 +125,7 @@ def test_launch_by_a_driver_without_the_record_has_a_higher_number_than_the_host
     world.want([ZONES[0]], 1)
     world.until_working()
     (program,) = world.hosts.running().values()
-    program.attempt, program.code = 10**10, 1  # an earlier version under a clock that was far ahead
+    program.attempt, program.code = 10**10, 1  # an earlier version whose clock was far ahead
     world.move(tmp_path / "elsewhere.db")
     world.want([ZONES[0]], 1)
     for _ in range(4):

@@ -1,4 +1,4 @@
-"""`tpu fleet logs`: once, followed to the end of the program, and across a TPU VM that is recreated."""
+"""`tpu fleet logs`: printed once, followed to the end of the program, and across a recreated TPU VM."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TPU = "tpu-us-central1-a-0"
 
 
 class Watch(ManualClock):
-    """A clock on which something happens whenever a command sleeps."""
+    """A clock that runs the next event whenever a command sleeps."""
 
     def __init__(self, *events: Callable[[], object]) -> None:
         super().__init__()

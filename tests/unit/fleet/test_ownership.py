@@ -131,7 +131,7 @@ def test_deploy_of_another_bucket_or_fewer_tpu_vms_asks_first(world, tmp_path, m
         assert "pass --yes" in str(done.exception)
         assert {one.work.output for one in ada.workers("ada")} == {f"{tmp_path}/one/activations"}
     assert ids(world) == before
-    ada.run(f"deploy {ONE} 2 --gcs-bucket {tmp_path}/one {words}")  # the same again
+    ada.run(f"deploy {ONE} 2 --gcs-bucket {tmp_path}/one {words}")  # the same command again
     ada.run(f"deploy {ONE} 1 --gcs-bucket {tmp_path}/one {words} --yes")
     assert sorted(ids(world)) == ["tpu-us-central1-a-0"]
 
@@ -164,7 +164,7 @@ def test_default_name_of_every_user_is_valid_and_their_own(user):
 
 @pytest.mark.parametrize("whose", [{"owner": "bob", "store": "ada-store"}, {"owner": "ada", "store": "other"}, {}])
 def test_driver_touches_no_tpu_vm_of_the_same_fleet_and_slot_with_another_owner_or_store(world, whose):
-    """Two users who deploy a fleet of one name in the same moment pass the check of the command."""
+    """Two users who deploy a fleet of the same name at the same moment both pass the command's check."""
     (other,) = plan("tpu", ["us-central1-a"], 1, "v3-8", 1.0, **whose)
     world.cloud.create(other.zone, Request(other.tpu, (other.tpu,), "v3-8", "runtime", labels=other.labels))
     before = ids(world)

@@ -1,4 +1,4 @@
-"""A dataset in streams: every sample in exactly one of them, in the same one every time, however large it is."""
+"""A dataset in streams: every sample is in exactly one of them, always the same one, at any size."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LINE = st.binary(min_size=1, max_size=20).map(lambda line: line.replace(b"\n", b
 
 
 def together(folder: Path, made: streams.Streams) -> list[bytes]:
-    """Samples in the order that they had before they were split."""
+    """Return the samples in their order before the split."""
     files = [(folder / stream.name).read_bytes().split(b"\n")[:-1] for stream in made.streams]
     return [line for line in chain.from_iterable(zip_longest(*files)) if line is not None]
 

@@ -1,4 +1,4 @@
-"""Where the time of jobs goes: every second has one cause, and sums equal wall time exactly."""
+"""Goodput: every second of a job has one cause, and the sums equal wall time exactly."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def host(step: int | None = None, at: float = 0.0, **fields: Any) -> HostView:
 
 
 def lived(*seen: tuple[float, Observation | None]) -> Job:
-    """Return a job after its driver observed this, at these seconds after it was sent."""
+    """Return a job after its driver observed these states, at these seconds after submission."""
     record = job()
     for at, one in seen:
         record = decide(record, SPEC, (one or NOTHING) if record.attempts else None, SENT + at).job
@@ -66,7 +66,7 @@ def test_each_phase_of_an_attempt_is_the_time_between_what_was_observed():
         *((50, running(1, 48)), (60, running(9, 60)), (72, lost(12, 70, saved=8))),
     )
     assert spent(record, 75) == {
-        Cause.WAITING: 10.0,  # 5 before its slices were made, and 5 after the loss
+        Cause.WAITING: 10.0,  # 5 before its slices were created, and 5 after the loss
         Cause.MAKING: 15.0,
         Cause.STARTING: 13.0,
         Cause.COMPILING: 15.0,
@@ -137,7 +137,7 @@ marks = st.builds(
 
 @given(marks, seconds, seconds, seconds, st.sampled_from([None, *Reason]))
 def test_spans_of_any_record_fill_its_window_without_gap_or_overlap(some, started, ended, until, reason):
-    """Records come from other versions and other clocks: times may be in any order, or none."""
+    """Records come from other versions and other clocks: times may be in any order or missing."""
     attempt = Attempt(0, 0, 0, started=started, ended=ended, marks=some, reason=reason)
     spans = of_attempt(attempt, until)
     for before, after in pairwise(spans):
@@ -148,7 +148,7 @@ def test_spans_of_any_record_fill_its_window_without_gap_or_overlap(some, starte
 
 
 def history_of(seed: int) -> tuple[Job, list[tuple[Job, float]]]:
-    """Return a job after seeded weeks of losses, and copies of its record on the way."""
+    """Return a job after seeded weeks of losses, and copies of its record along the way."""
     dice = random.Random(seed)
     record, now, step, copies = job(), 0.0, 0, []
     for _ in range(dice.randrange(1, 60)):
@@ -187,7 +187,7 @@ def test_seeded_weeks_of_losses_sum_to_wall_time_to_the_millisecond_folded_or_no
         goodput = sums.of_job(one, now)
         assert goodput.wall == sums.wall(one, now)
         assert min(goodput.spent.values()) > 0
-        # The wall clock itself: nothing asks for another attempt, so all time since it was sent counts.
+        # Nothing requests another attempt here, so all time since submission counts.
         assert goodput.wall == ms(one.ended or now) - ms(one.created)
     parts = [sums.of_job(one, SENT + 9e6) for one in (record, copies[0][0])]
     assert sums.total(parts).wall == sum(part.wall for part in parts)

@@ -1,4 +1,4 @@
-"""Spent time in money: bills, advice on intervals, budgets."""
+"""Time in money: bills, advice on save intervals, budgets."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ HOUR = 3_600_000
 
 
 def job(name: str, *, capacity: str = "spot", place: str = "gke", created: float = 1e9, hours: float = 2.0) -> Job:
-    """A job that waited for an hour and trained for some, on 16 chips of v5e."""
+    """Return a job that waited for an hour and trained for `hours`, on 16 chips of v5e."""
     spec = JobSpec.from_json({"name": name, "tpu": "v5e-16", "command": ["true"], "capacity": capacity})
     plan = make(spec, Settings.from_json({"region": "us-west4"}), place)
     began = created + 3600
@@ -67,8 +67,7 @@ def test_bills_add_up_by_cause():
 
 
 def trained(save: float, every: float, rate: float, seconds: float, seed: int) -> tuple[float, Measured]:
-    """Train for so many useful seconds and save so often, while hardware is lost at a rate: what it took, and what was
-    measured."""
+    """Simulate training with saves and hardware losses at a rate, and return the time it took and the measurements."""
     dice = random.Random(seed)
     took = done = 0.0
     loss, saves, squares, losses, held_sum = dice.expovariate(rate), 0, 0.0, 0, 0.0
@@ -150,7 +149,7 @@ def test_budget_spent_holds_new_jobs_of_its_team_until_it_is_raised(store):
     clock.sleep(budgets.WINDOW_SECONDS)
     budgets.set_budget(store, "research", 1.0, True, now)
     clock.sleep(CHECK_SECONDS)
-    assert holding.why(new) == ""  # what was spent is older than the window
+    assert holding.why(new) == ""  # the spending is older than the window
 
 
 def test_cost_command_lists_jobs_sums_them_and_prints_json_and_csv(store, monkeypatch, tmp_path):

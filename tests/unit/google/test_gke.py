@@ -1,4 +1,4 @@
-"""GKE's node pools through Google's own client, on the wire against the emulator."""
+"""GKE's node pools through Google's own client, against the emulator."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def test_gke_delete_of_a_pool_that_was_recreated_since_is_a_conflict(client, emu
 
 
 def test_gke_delete_that_fails_is_sent_once(client, emulator):
-    """Google's client retries deletes by itself, without a check of the lease in between."""
+    """Google's client retries deletes by itself, without a lease check in between."""
     client.create_pool(body())
     emulator.cloud.faults.set(Fault("refuse", match="DELETE", status=503, name="refusal"))
     with pytest.raises(Transient):
@@ -191,7 +191,7 @@ def test_gke_delete_that_fails_is_sent_once(client, emulator):
 
 @pytest.mark.parametrize(("word", "expected"), [("FAILED_PRECONDITION", Transient), ("INVALID_ARGUMENT", Invalid)])
 def test_gke_failed_precondition_passes_by_itself_whatever_its_words(client, monkeypatch, word, expected):
-    """The request is right and the moment is not: the control plane is resized, say."""
+    """The request is right but the moment is not, for example while the control plane is resized."""
     response = requests.Response()
     response.status_code, response.request = 400, requests.Request("POST", "https://gke.example").prepare()
     answer = {"error": {"code": 400, "message": "The control plane of c is unavailable.", "status": word}}

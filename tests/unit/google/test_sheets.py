@@ -1,4 +1,4 @@
-"""The mirror in a Google Sheet, against a server that takes what the Sheets API v4 takes and refuses the rest."""
+"""The mirror in a Google Sheet, against a server that accepts only what the Sheets API v4 accepts."""
 
 from __future__ import annotations
 

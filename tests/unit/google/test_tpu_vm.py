@@ -1,4 +1,4 @@
-"""TPU VMs and queued resources through Google's own client, on the wire against the emulator."""
+"""TPU VMs and queued resources through Google's own client, against the emulator."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def client(emulator, monkeypatch):
 
 
 def request(name: str, *nodes: str, **changes) -> Request:
-    # The label tells the sandbox that no host needs to run: what the API says is tried here.
+    # The label tells the sandbox to start no hosts, because only the API is tested.
     labels = {"tpukit-job": name, "tpukit-simulated": "true"}
     values = {"accelerator": "v4-16", "runtime": "tpu-ubuntu2204-base", "labels": labels, **changes}
     return Request(name, nodes or (f"{name}-0",), **values)

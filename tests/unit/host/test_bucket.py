@@ -1,4 +1,4 @@
-"""Files that workers share, in a folder and in a bucket: one suite for both, and what passes by itself in a bucket."""
+"""Files that workers share, in a folder and in a bucket: one suite for both, and transient errors of a bucket."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checkpoints that were spoilt behind the program's back: which one a resume takes, and when there is none."""
+"""Checkpoints damaged outside the program: which one a resume takes, and the case of none."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ print(json.dumps(told))
 
 @pytest.fixture(scope="module")
 def told(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """One process for all: JAX takes longer to import than they take."""
+    """Run one process for all cases, because importing JAX takes longer than the cases."""
     workdir = tmp_path_factory.mktemp("work")
     env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(TOOLS), "TPUKIT_WORKDIR": str(workdir)}
     env["TPUKIT_PROGRESS"] = str(workdir / "progress")
@@ -85,7 +85,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Any:
         ("newest cut", [1, 1.0, 10]),
         ("newest has other arrays", [1, 1.0, 10]),
         ("without checksums", [2, 2.0, 20]),
-        ("without checksums, newest has other arrays", [2, 1.0, 20]),  # what older versions saved cannot be told
+        ("without checksums, newest has other arrays", [2, 1.0, 20]),  # undetectable without checksums
         ("saved again", 2),
     ],
 )

@@ -1,4 +1,4 @@
-"""The progress file: always whole, cheap, and never the end of a training run."""
+"""The progress file: always complete, cheap, and never fatal to a training run."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""A program that removes the supervisor's files, or kills its shim: it runs once, and a stop ends all of it."""
+"""A program that removes the supervisor's files or kills its shim: it runs once, and a stop ends all of it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def host(tmp_path: Path) -> Iterator[Host]:
 
 @pytest.fixture
 def removed(host: Host, tmp_path: Path) -> Host:
-    """A host on which attempt 0 of try-1 runs, after its program has removed all that the supervisor wrote."""
+    """Return a host that runs attempt 0 of try-1, whose program has removed all of the supervisor's files."""
     host.start(f"echo x >> {tmp_path}/ran; rm -rf {host.root}; touch {tmp_path}/gone; echo printed; {RUNS}")
     until((tmp_path / "gone").exists, "the program to remove the files")
     host.install()

@@ -1,4 +1,4 @@
-"""A host by itself: what it loads, how it leaves, and what a full disk does to it."""
+"""A single host: its imports, its exit codes, and a full disk."""
 
 import os
 import subprocess
@@ -49,7 +49,7 @@ me.leave()
 
 
 def test_report_and_scalars_on_a_full_disk_warn_once_each_and_training_goes_on(tmp_path):
-    # A limit on the size of any file stands in for a disk without room: writing fails half-way, as it does there.
+    # A file size limit stands in for a full disk: writes fail half-way in both cases.
     done = run(
         """
 import resource, signal
@@ -103,7 +103,7 @@ LOST_PEER = 134
     ids=["gloo", "barrier", "raised from it", "program", "connection of the program"],
 )
 def test_start_program_that_raised_says_with_its_exit_code_whether_it_lost_a_peer(error, outer, code, tmp_path):
-    """JobSet decides from the exit code alone who pays."""
+    """JobSet decides from the exit code alone which budget is charged."""
     ended = run(RAISING.format(error=error, outer=outer), tmp_path)
     assert ended.returncode == code
     assert "Traceback" in ended.stderr

@@ -1,4 +1,4 @@
-"""The program on a TPU VM's host: an attempt runs once, whoever asks how often and dies when."""
+"""The supervisor on a TPU VM's host: an attempt runs once, for any number of requests and any death."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_attempt_whose_starter_and_shim_are_killed_at_any_moment_never_runs_twic
         times = ran.read_text().count("x") if ran.exists() else 0
         assert times <= 1
         assert (times == 1) or state.phase is Phase.LOST
-    assert codes.count(7) >= 2  # most were killed early enough to be started by the second
+    assert codes.count(7) >= 2  # most were killed early enough for the second to start it
 
 
 def test_attempt_superseded_by_a_later_one_never_begins(host):
@@ -119,7 +119,7 @@ def test_stop_gives_the_grace_and_then_kills(host):
 
 
 def test_machine_that_shuts_down_is_not_us_who_told_it_to_leave(host):
-    """It sends SIGTERM to every process, the shim among them."""
+    """A shutdown sends SIGTERM to every process, including the shim."""
     host.start("trap 'exit 143' TERM; echo begun; while true; do sleep 0.05; done")
     until(lambda: host.log() == "begun\n", "it to begin")
     for pid in _shims(host.root):

@@ -1,4 +1,4 @@
-"""Scalars written by a job come back out of the event files, into a folder or TensorBoard's own reader, once each."""
+"""Scalars of a job read back once each from the event files, into a folder or TensorBoard's own reader."""
 
 import os
 import signal
@@ -91,7 +91,7 @@ def test_scalars_of_a_resumed_attempt_replace_what_it_repeats(tmp_path):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     write(tmp_path, range(1, 21))
-    time.sleep(1.1)  # event files are ordered by the second in their name
+    time.sleep(1.1)  # event file names are ordered by the second
     write(tmp_path, range(15, 31), offset=0.5)
     board = EventAccumulator(str(tmp_path))
     board.Reload()
@@ -142,7 +142,7 @@ def test_main_told_to_leave_makes_a_last_pass(tmp_path):
     uploader = subprocess.Popen([*command, "--every", "0.1"], stderr=subprocess.PIPE, text=True)
     write(logdir / "train", range(3))
     until(target.exists, "its first pass")
-    uploader.send_signal(signal.SIGSTOP)  # so that only the last pass can see what comes now
+    uploader.send_signal(signal.SIGSTOP)  # so that only the last pass can see the next writes
     write(logdir / "eval", range(3))
     uploader.send_signal(signal.SIGTERM)
     uploader.send_signal(signal.SIGCONT)
@@ -176,7 +176,7 @@ def test_main_contradicting_options_are_misuse(tmp_path, options):
 
 def test_event_files_are_found_without_a_search_below_which_buckets_refuse(tmp_path):
     class Bucket(type(tmp_path)):
-        """A folder as etils shows one of Cloud Storage."""
+        """A folder that behaves like a Cloud Storage folder of etils."""
 
         def rglob(self, pattern, **options):
             raise NotImplementedError("Recursive `**` pattern not supported")

@@ -1,4 +1,4 @@
-"""The watch over an attempt's driver: whom it stops, what it deletes, and when it ends itself."""
+"""The watch over an attempt's driver: when it stops a job, what it deletes, and when it exits."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ def watches(host: Host, attempt: int = 0) -> list[int]:
 
 
 def watching(host: Host, attempt: int = 0) -> int:
-    """The process, once it is at work."""
+    """Wait until the watch runs, and return its process."""
     lock = host.folder(attempt=attempt) / "unattended" / "lock"
     until(lambda: lock.exists() and not unattended.is_free(lock), "the watch to begin")
 
-    def only() -> int:  # one that finds the lock taken leaves at once
+    def only() -> int:  # a second watch finds the lock taken and exits at once
         found = watches(host, attempt)
         return found[0] if len(found) == 1 else 0
 
@@ -110,7 +110,7 @@ def test_watch_whose_files_a_program_removes_still_stops_it(host, tmp_path):
 
 
 class Days:
-    """The watch's clock, and what drivers do at certain seconds of it."""
+    """The watch's clock, with events of drivers at certain seconds."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **events: Callable[[], None]) -> None:
         self.now, self.events = 0.0, {float(at[1:]): event for at, event in events.items()}
@@ -159,7 +159,7 @@ def test_watch_that_a_reboot_took_is_started_by_the_next_question(host):
 
 
 class Lent:
-    """A queued resource of the job beside one of another job, and a host whose metadata server is that of its VM."""
+    """A queued resource of the job beside one of another job, and a host with the metadata server of its VM."""
 
     def __init__(self, google: TpuVms, folder: Path, name: str) -> None:
         self.google, self.name = google, name
@@ -186,7 +186,7 @@ class Lent:
         return "" if status == 404 else str(answer["state"]["state"])
 
     def account(self) -> str:
-        """As its metadata server says; empty while that starts."""
+        """Return the account that the metadata server reports, or an empty string while the server starts."""
         with suppress(OSError):
             return self.google.metadata(self.name, "instance/service-accounts/default/email")
         return ""

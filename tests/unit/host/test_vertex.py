@@ -1,4 +1,4 @@
-"""The Vertex AI adapter against a TensorBoard service on loopback that refuses what the real one refuses."""
+"""The Vertex AI adapter against a local TensorBoard service that refuses what the real one refuses."""
 
 import json
 import math
@@ -27,7 +27,7 @@ class Service:
         self.resources = {BOARD: {}}
         self.points: dict[str, dict[int, object]] = {}
         self.writes: list[int] = []
-        self.broken = 0  # calls still to fail
+        self.broken = 0  # calls that still fail
 
     def create(self, parent: str, collection: str, query: dict[str, list[str]], body: dict[str, str]) -> int:
         kind = {"experiments": "Experiment", "runs": "Run", "timeSeries": "TimeSeries"}[collection]

@@ -1,4 +1,4 @@
-"""A worker of a fleet: it goes on where it was cut off, makes no shard twice, and says why it cannot go on."""
+"""A worker of a fleet: it continues after an interruption, makes no shard twice, and reports why it stops."""
 
 from __future__ import annotations
 
@@ -78,13 +78,13 @@ def test_workers_killed_and_frozen_at_random_give_the_same_bytes_as_an_undisturb
     first = [start(data, output, f"w{number}", *words, "--first", str(number)) for number in range(3)]
     until(lambda: len(shards_of(output)) >= 2, "shards")
     first[0].kill()
-    with (output / ".lock").open("a") as lock:  # in a folder, unlike a bucket, one frozen with the lock stops all
+    with (output / ".lock").open("a") as lock:  # in a folder, unlike a bucket, a frozen lock holder stops all
         fcntl.flock(lock, fcntl.LOCK_EX)
         first[1].send_signal(signal.SIGSTOP)
     again = start(data, output, "w0", *words)  # as after a recreation
     try:
         assert ended(again)[0] == 0
-        first[1].send_signal(signal.SIGCONT)  # it finds its stream taken, and done
+        first[1].send_signal(signal.SIGCONT)  # it finds that its stream is taken and done
         assert [ended(one)[0] for one in first[1:]] == [0, 0]
     finally:
         for process in first:
@@ -192,7 +192,7 @@ class Interrupted(Exception):
 
 
 class Fragile:
-    """A folder whose user is cut off at one of its calls, before or after it was done."""
+    """A folder that fails at one of its calls, before or after the call takes effect."""
 
     def __init__(self, files: Folder, calls: int, after: bool) -> None:
         self._files, self._left, self._after = files, calls, after

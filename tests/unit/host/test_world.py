@@ -1,4 +1,4 @@
-"""Who a host is, from its environment alone."""
+"""The identity of a host, from its environment alone."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""The next step of a job, as a table, and what holds on every walk through it."""
+"""The next step of a job, as a table, and invariants of every walk through it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SPEC = JobSpec.from_json(
 FRESH = Job("train-1", "local", "team", "me", created=900.0, plan={}, tags=("t",))
 LIVE = replace(FRESH, state=State.SCHEDULED, attempts=(Attempt(0, stage=0, origin=0),))
 MARKS = Marks(since=900.0, placed=950.0, announced=950.0, stepped=950.0, first=0, advanced=950.0, moved=950.0)
-"""Of an attempt that shows steps: the next observations add none."""
+"""Marks of an attempt that shows steps: the next observations add none."""
 RUNNING = replace(
     FRESH,
     state=State.RUNNING,
@@ -48,7 +48,7 @@ def ended(reason: Reason, **fields: object) -> Observation:
 
 
 GONE = ended(Reason.CANCELLED)
-"""An attempt that has ended, looked at again."""
+"""An attempt that has ended, observed again."""
 
 
 def after(reason: Reason, *, at: float = NOW, job: Job = RUNNING) -> Job:
@@ -56,7 +56,7 @@ def after(reason: Reason, *, at: float = NOW, job: Job = RUNNING) -> Job:
 
 
 def unmarked(job: Job) -> Attempt:
-    """Return the last attempt without the marks of its time, which test_goodput.py is about."""
+    """Return the last attempt without its time marks, which test_goodput.py covers."""
     return replace(job.attempts[-1], marks=Marks())
 
 
@@ -109,10 +109,10 @@ def test_decide_attempt_whose_start_nobody_knows_is_not_past_its_runtime():
 @pytest.mark.parametrize(
     ("idle", "moved", "culprit"),
     [
-        ((61, 70), (NOW - 61, NOW - 70), "h1"),  # nobody moved: the one that stopped first
-        ((61, 61), (NOW - 61, NOW - 61), "h0"),  # at once: the one that is behind
-        ((59, 500), (NOW - 59, NOW - 500), ""),  # somebody moves
-        ((0, 0), (NOW - 900, NOW - 900), ""),  # silence that nobody could have heard is no evidence
+        ((61, 70), (NOW - 61, NOW - 70), "h1"),  # no host moved: the first that stopped
+        ((61, 61), (NOW - 61, NOW - 61), "h0"),  # at the same time: the one that is behind
+        ((59, 500), (NOW - 59, NOW - 500), ""),  # one host moves
+        ((0, 0), (NOW - 900, NOW - 900), ""),  # silence while no driver could listen is no evidence
     ],
 )
 def test_decide_no_host_moves_stops_the_attempt_as_hung(idle, moved, culprit):
@@ -131,7 +131,7 @@ def test_decide_no_host_moves_stops_the_attempt_as_hung(idle, moved, culprit):
 
 
 def test_decide_hang_with_a_stopped_host_is_blamed_on_it():
-    """Hosts that move in step report the same step at the same moment; the process table knows more."""
+    """Hosts in lockstep report the same step at the same moment; the process table tells them apart."""
     hosts = tuple(
         HostView(f"h{index}", 0, index, state, pid=1, step=4, moved=NOW - 100 + index, idle=100.0 - index)
         for index, state in enumerate(["running", "stopped", "running"])
@@ -144,7 +144,7 @@ def test_decide_hosts_that_report_no_steps_cannot_hang():
 
 
 def test_decide_told_to_leave_for_a_hang_stays_told_though_hosts_move_again():
-    """What is written down is done, also when whoever wrote it died before doing it."""
+    """A recorded decision is carried out, even when its writer died before acting."""
     told = replace(RUNNING, attempts=(replace(RUNNING.attempts[0], stopping=Reason.HANG, host="h1"),))
     assert decide(told, SPEC, seen(), NOW) == Step(told, Act.STOP, HANG_GRACE)
 
@@ -160,8 +160,8 @@ def test_decide_stop_request_tells_the_hosts_once_in_the_record():
     ("reason", "state", "said"),
     [
         (Reason.CANCELLED, State.CANCELLED, Reason.CANCELLED),
-        (Reason.HOST_LOST, State.CANCELLED, Reason.CANCELLED),  # killed after its grace
-        (Reason.DONE, State.COMPLETED, Reason.DONE),  # it was quicker
+        (Reason.HOST_LOST, State.CANCELLED, Reason.CANCELLED),  # killed after its grace period
+        (Reason.DONE, State.COMPLETED, Reason.DONE),  # it completed before the stop
     ],
 )
 def test_decide_stopped_job_ends(reason, state, said):
@@ -233,8 +233,8 @@ def test_decide_job_stopped_before_its_first_attempt_can_be_asked_for_again(aske
     assert (step.act, unmarked(step.job), step.job.wanted) == (Act.SUBMIT, Attempt(0, stage=0, origin=0), "run")
 
 
-# What can happen between two rounds: the place moves on (or not, or by itself), a person asks for something, the
-# process that decided dies before it acts.
+# Events between two rounds: the place moves on (or not, or by itself), a person makes a request, or the process that
+# decided dies before it acts.
 sights = st.sampled_from(["absent", "running", "stuck", "waits", "went on", *Reason])
 rounds = st.tuples(sights, st.sampled_from(["", "", "", "stop"]), st.booleans(), st.floats(0, 100))
 
@@ -286,7 +286,7 @@ def test_walk_any_sequence_keeps_the_record_sane(sequence):
             return
 
         if dies and step.act is not None:
-            # The record was written and nothing was done: the next round finds the place as it was.
+            # The record was written but nothing was done: the next round finds the place unchanged.
             unchanged = ABSENT if step.act is Act.SUBMIT else sight
             assert unchanged is not None
             later = decide(step.job, SPEC, unchanged, now + 1)
@@ -375,7 +375,7 @@ def test_decide_job_that_waits_for_capacity_carries_the_reason():
 
 
 def test_decide_stop_request_while_the_place_restarts_waits_until_it_is_gone():
-    """A restart between two rounds: the attempt that was to be stopped has ended, and another one runs."""
+    """Between two rounds, the attempt that was to be stopped has ended and another one runs."""
     asked = replace(RUNNING, wanted="stop")
     restarted = ended(Reason.PREEMPTED, active=True, next={})
     first = decide(asked, SPEC, restarted, NOW)
@@ -410,7 +410,7 @@ def test_decide_host_that_prints_rarely_hangs_only_after_longer_than_its_own_pac
 
 
 UNSET = SPEC.replace(max=SPEC.max.written(SPEC.max.given - {"stall"}))
-"""The same bounds, of which the job file does not set max.stall."""
+"""The same bounds, without max.stall in the job file."""
 
 
 @pytest.mark.parametrize(

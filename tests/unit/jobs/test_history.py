@@ -1,4 +1,4 @@
-"""Histories within bounds: what is decided stays the same, and a record never outgrows its limit."""
+"""Bounded histories: decisions stay the same, and a record never outgrows its limit."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def job(**fields: Any) -> Job:
 
 @st.composite
 def ended(draw: st.DrawFn, attempts: tuple[Attempt, ...]) -> Attempt:
-    """An attempt that follows these, and how it ended."""
+    """Draw an attempt that follows these, with its end."""
     action = draw(st.sampled_from([Action.RESUME, Action.RESUME, Action.REAPPLY, Action.RERUN]))
     attempt = rules.following(attempts, action, asked=draw(st.integers(0, 15)) == 0)
     began = 1000.0 * attempt.number
@@ -75,7 +75,7 @@ def test_compacted_any_history_is_decided_and_numbered_as_before(data, rule, res
 
 @given(st.data())
 def test_decide_spends_of_the_users_budget_what_users_errors_since_the_last_request_cost(data):
-    """The count that folds forward, against one that looks back."""
+    """Compare the count that folds forward with one that looks back."""
     every: tuple[Attempt, ...] = ()
     for _ in range(data.draw(st.integers(1, 20))):
         every = (*every, data.draw(ended(every)))
@@ -104,7 +104,7 @@ def test_learned_that_is_too_large_keeps_its_small_fields_and_stays_what_it_is(n
 
 
 def lost(number: int, long: str) -> Observation:
-    """A preemption of 64 hosts, told with as many words as places find for it."""
+    """Return a preemption of 64 hosts, with messages as long as places write them."""
     names = [f"train-abcde-slice-0-{index}" for index in range(HOSTS)]
     learned = {
         "uid": f"{number:036d}",
@@ -144,7 +144,7 @@ def test_record_of_64_hosts_preempted_200_times_stays_below_its_limit_and_goes_o
         def after(record: Job) -> Job:
             made = decide(record, plan.spec, seen, now)
             note.append(made.note)
-            if seen and seen.state is State.RUNNING:  # what is seen again changes nothing
+            if seen and seen.state is State.RUNNING:  # repeated observations change nothing
                 again = decide(made.job, plan.spec, seen, now)
                 assert (again.job, again.note) == (made.job, "")
             return made.job

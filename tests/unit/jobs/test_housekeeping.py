@@ -1,4 +1,4 @@
-"""Making room: what may go, in which order, and that a removal cut off anywhere is finished the next time."""
+"""Cleanup: what is deleted, in which order, and that an interrupted removal is finished by the next run."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def write(path: Path, text: str = "x") -> Path:
 
 
 def aged(path: Path, days: float) -> Path:
-    """All of a folder as if nobody had touched it for so long."""
+    """Set the modification time of all of a folder to this many days ago."""
     for top, folders, files in os.walk(path, topdown=False):
         for name in (*folders, *files):
             os.utime(Path(top, name), (NOW - days * DAY,) * 2, follow_symlinks=False)
@@ -182,7 +182,7 @@ def test_run_removes_what_is_old_and_leaves_checkpoints_and_what_is_needed(data,
 def test_run_with_checkpoints_removes_them_of_old_ended_jobs_too(data, state):
     clean(data, state, checkpoints=True)
     assert {path.name for path in (data / "runs").iterdir()} == {"active", "ended-new", "unknown-new"}
-    # Data whose job ended a day ago is of use for 30 days from then.
+    # Data is kept for 30 days after its job ends, and this job ended a day ago.
     assert {path.name for path in (data / "tensorboard").iterdir()} == {"active", "ended-new"}
 
 
@@ -234,7 +234,7 @@ def test_run_lock_that_is_held_is_left_alone(data, state):
 
 @pytest.mark.parametrize("calls", range(12))
 def test_run_killed_at_any_moment_is_finished_the_next_time_and_shows_no_half(data, state, monkeypatch, calls):
-    """What has its own name has all its files."""
+    """A folder under its own name has all its files."""
     reference = {path: tree(path) for path in [*(data / "code").iterdir(), *(data / "runs").glob("*/attempt-0")]}
     expected_data, expected_state = data.parent / "copy" / "data", data.parent / "copy" / "state"
     shutil.copytree(data, expected_data)
@@ -259,7 +259,7 @@ def test_run_killed_at_any_moment_is_finished_the_next_time_and_shows_no_half(da
     for path, files in reference.items():
         assert not path.exists() or tree(path) == files
     clean(data, state)
-    clean(data, state)  # what was found as trash beside what it came from
+    clean(data, state)  # trash next to its original
     assert tree(data) == tree(expected_data)
     assert tree(state) == tree(expected_state)
 

@@ -1,4 +1,4 @@
-"""How long hosts have not moved counts from evidence alone, and only for hosts of which there is any."""
+"""Time without movement of hosts is counted from evidence alone, and only for hosts with evidence."""
 
 from __future__ import annotations
 

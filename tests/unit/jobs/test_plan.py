@@ -1,4 +1,4 @@
-"""Plans: names that do not change, flags for programs, and to JSON and back."""
+"""Plans: stable names, flags for programs, and the round trip through JSON."""
 
 from __future__ import annotations
 

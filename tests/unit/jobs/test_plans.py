@@ -1,4 +1,4 @@
-"""A driver reads the plan of a record once, and again when the record has another."""
+"""A driver parses the plan of a record once, and again when the record gets another plan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records are read by many threads from the first moment on."""
+"""Many threads can read records right after the import."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 import tpukit
 
 PATH = str(Path(tpukit.__file__).parents[1])
-# msgspec (0.22) looks up the annotations of a type in Python when it first reads one. Meanwhile other threads run, find
-# the type half described, and the process ends with a segmentation fault: 5 of 30 starts of sixteen threads did.
+# msgspec (0.22) resolves a type's annotations in Python when it first reads one. Other threads that run meanwhile
+# find the type half described, and the process crashes: 5 of 30 starts with sixteen threads did.
 SCRIPT = """
 import sys, msgspec
 from tpukit.jobs import records; from tpukit.kernel import store

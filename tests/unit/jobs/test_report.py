@@ -1,4 +1,4 @@
-"""What people see: durations, tables whose rows stay one line where nobody looks, and JSON with fixed keys."""
+"""Output for people: durations, tables whose rows stay one line when piped, and JSON with fixed keys."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ def test_hosts_table_shows_progress_and_exit_codes():
 
 
 def test_tables_what_programs_said_is_shown_and_not_obeyed():
-    """Square brackets are markup to rich; a message of a failed program may hold any."""
+    """Square brackets are markup to rich; the message of a failed program may contain any."""
     said = "KeyError: '[red]layers[/red]' [/]"
     (_, line) = drawn(tables.jobs([replace(JOB, message=said)], AT))
     assert line.endswith(said)

@@ -1,4 +1,4 @@
-"""What follows an end: the table of the design row by row, and what must hold for every history."""
+"""Actions after an attempt ends: the design's table row by row, and invariants of every history."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tpukit.jobs.records import Attempt
 from tpukit.jobs.rules import ATTEMPTS_WITHOUT_PROGRESS, BACKOFF_MOST, CAPACITY_BACKOFF_MOST, Action, Verdict
 
 TABLE = {
-    # rule: (the hardware is gone, the processes lost each other)
+    # rule: (hardware gone, lost peers)
     "pass": ("nothing", "nothing"),
     "resume": ("nothing", "resume"),
     "rerun": ("reapply", "rerun"),
@@ -27,7 +27,7 @@ TABLE = {
 GONE = (Reason.PREEMPTED, Reason.MAINTENANCE, Reason.HOST_LOST, Reason.NO_CAPACITY)
 APART = (Reason.PEER_LOST, Reason.PROCESS_LOST, Reason.HANG)
 HARDWARE = (*GONE, *APART)
-LOST = tuple(reason for reason in HARDWARE if reason is not Reason.NO_CAPACITY)  # programs that had begun
+LOST = tuple(reason for reason in HARDWARE if reason is not Reason.NO_CAPACITY)  # programs that had started
 USER = (Reason.USER_ERROR, Reason.OUT_OF_MEMORY, Reason.DISK_FULL, Reason.PORT_IN_USE)
 FINAL = {
     Reason.DONE: State.COMPLETED,
@@ -43,7 +43,7 @@ FINAL = {
 rule_names = st.sampled_from(sorted(TABLE))
 acting_rules = st.sampled_from(["rerun", "reapply", "pre"])
 reasons = st.sampled_from(list(Reason))
-ends = st.tuples(reasons, st.integers(0, 3))  # how an attempt ended, and how many steps it saved beyond what it found
+ends = st.tuples(reasons, st.integers(0, 3))  # the end of an attempt, and the steps that it saved beyond those it found
 
 
 def end(attempt: Attempt, reason: Reason, newly_saved: int = 0, at: float = 0.0) -> Attempt:
@@ -53,7 +53,7 @@ def end(attempt: Attempt, reason: Reason, newly_saved: int = 0, at: float = 0.0)
 
 
 def history(*reasons: Reason) -> tuple[Attempt, ...]:
-    """Attempts that ended so, each a resume of the one before."""
+    """Return attempts with these ends, each a resume of the previous one."""
     attempts: tuple[Attempt, ...] = ()
     for reason in reasons:
         attempts = (*attempts, end(rules.following(attempts, Action.RESUME), reason))
@@ -61,7 +61,7 @@ def history(*reasons: Reason) -> tuple[Attempt, ...]:
 
 
 def play(outcomes: Iterable[tuple[Reason, int]], rule: str, restarts: int) -> tuple[list[Attempt], list[Verdict]]:
-    """What becomes of a job whose attempts end like this, until nothing follows."""
+    """Run a job whose attempts have these outcomes until no attempt follows."""
     attempts: list[Attempt] = [rules.following((), Action.RERUN)]
     verdicts = []
     for reason, newly_saved in outcomes:
@@ -300,7 +300,7 @@ def test_following_rerun_finds_no_checkpoint_of_earlier_attempts(outcomes, rule)
 
 
 def lost(ran: float, step: int, saved: int = -1) -> Verdict:
-    """What follows the last of many attempts that were preempted after so long, at the same step."""
+    """Return the verdict on the last of many attempts that were preempted after `ran` seconds at the same step."""
     attempts: tuple[Attempt, ...] = ()
     for number in range(ATTEMPTS_WITHOUT_PROGRESS + 1):
         at = 10_000.0 * (number + 1)

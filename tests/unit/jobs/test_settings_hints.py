@@ -1,4 +1,4 @@
-"""Errors about a setting that is missing name the command to type, the file and the line to add."""
+"""Errors about a missing setting name the command to type, and the file and line to add."""
 
 from __future__ import annotations
 
@@ -61,5 +61,5 @@ def test_error_about_a_store_that_was_moved_has_the_command_that_follows_it():
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
 def test_message_names_no_settings_without_their_file(path: Path) -> None:
-    """A text with a setting in it comes from `settings.hint`, which knows the file. Docstrings may say less."""
+    """A text that mentions a setting comes from `settings.hint`, which knows the file. Docstrings may omit the file."""
     assert [text for text in texts(path) if VAGUE.search(text) and "\n" not in text and "`" in text] == []

@@ -1,4 +1,4 @@
-"""Snapshots of the user's code: what is in them, what they are called, and what is refused."""
+"""Snapshots of the user's code: their content, their names, and what is refused."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ def test_snapshot_in_git_before_the_first_commit(code, shelf):
 
 
 def test_snapshot_in_git_of_a_folder_that_git_ignores_is_taken_all_the_same(code, shelf):
-    """It was asked for by name. Only what its own .gitignore files say stays out."""
+    """The folder was requested by name; only its own .gitignore files exclude anything."""
     write(code, {".gitignore": "built/\n", "built/out.py": "x", "built/.gitignore": "*.log", "built/y.log": ""})
     commit(code)
     made = stage.snapshot(code / "built", shelf)
@@ -216,9 +216,9 @@ def test_snapshot_in_git_of_a_folder_that_git_ignores_is_taken_all_the_same(code
 def test_snapshot_in_git_holds_checkouts_inside_the_checkout(code, shelf):
     write(code, {"vendor/dep/x.py": "x", "vendor/dep/.gitignore": "*.o", "vendor/dep/x.o": ""})
     commit(code / "vendor" / "dep")
-    commit(code)  # git keeps the inner one as a link to its commit
+    commit(code)  # git stores the inner repository as a link to its commit
     write(code, {"other/y.py": "y"})
-    commit(code / "other")  # and this one it does not know
+    commit(code / "other")  # git does not know this one
     made = stage.snapshot(code, shelf)
     assert {name for name in staged(shelf, made.digest) if not name.startswith("lib")} == {
         "other/y.py",
@@ -293,7 +293,7 @@ def test_unpack_gives_a_copy_that_may_be_written(code, shelf, tmp_path):
     stage.unpack(shelf, made.digest, target)
     (target / "train.py").write_text("mine")
     assert (shelf / made.digest / "train.py").read_text() == "print(1)"
-    stage.unpack(shelf, made.digest, target)  # again: nothing is overwritten
+    stage.unpack(shelf, made.digest, target)  # a second unpack overwrites nothing
     assert (target / "train.py").read_text() == "mine"
 
 

@@ -1,4 +1,4 @@
-"""Staging code while the file system changes, refuses, or runs full: said at once, and nothing is left behind."""
+"""Staging while the file system changes, refuses, or is full: reported at once, with nothing left behind."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def init(folder: Path) -> None:
 
 
 def hash_of(folder: Path, tmp_path: Path) -> str:
-    """The name that the content of `folder` has, found out anew."""
+    """Compute the digest of `folder` from its content."""
     return stage.snapshot(folder, tmp_path / "another" / "shelf").digest
 
 
@@ -51,7 +51,7 @@ def said(error: pytest.ExceptionInfo[Invalid]) -> list[str]:
 
 
 def refuse(monkeypatch: pytest.MonkeyPatch, *paths: Path) -> None:
-    """A file system that lets nobody read some files and folders, not even root."""
+    """Refuse to open these files and folders for every user, including root."""
     open_, scandir = os.open, os.scandir
 
     def opened(path, flags, *more, **options):
@@ -313,7 +313,7 @@ def test_verify_tells_code_that_was_changed(code, shelf):
     (shelf / made.digest / "train.py").write_text("print(3)")
     assert not stage.verify(shelf, made.digest)
     assert not stage.verify(shelf, "0" * 64)
-    assert not stage.verify(shelf, hashlib.sha256().hexdigest())  # of nothing, which is not there either
+    assert not stage.verify(shelf, hashlib.sha256().hexdigest())  # the digest of nothing, which is not there either
 
 
 def test_snapshot_again_counts_as_use(code, shelf):

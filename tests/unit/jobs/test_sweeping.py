@@ -1,4 +1,4 @@
-"""Sweeps beside drivers and people: what is left of a job is removed only while its lease is held."""
+"""Sweeps next to drivers and people: leftovers of a job are removed only while its lease is held."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OTHER = Holder("other", "another machine")
 
 
 class Leftovers:
-    """A place with something of one job that belongs to no active attempt."""
+    """A place with leftovers of one job that belong to no active attempt."""
 
     name = "left"
 
@@ -106,7 +106,7 @@ def test_sweep_suspended_before_it_removes_sends_nothing_when_a_driver_took_the_
 
 
 class Unclaimed(Leftovers):
-    """A place that needs no claim: what is left is of an earlier attempt of an active job."""
+    """A place that needs no claim: the leftovers are of an earlier attempt of an active job."""
 
     def sweep(self, known: Callable[[], Known], complain: Callable[[str], None], claim: Claim) -> Sequence[str]:
         known()

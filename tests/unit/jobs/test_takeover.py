@@ -1,4 +1,4 @@
-"""Two drivers of one store: what happens to a job when one of them cannot see or is suspended."""
+"""Two drivers of one store: the effect on a job when one of them is blind or suspended."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_stop_during_the_back_off_of_a_broken_cluster_is_done_within_seconds(dri
 def test_stop_during_the_wait_between_two_attempts_is_done_within_seconds(driving):
     job_id = driving.send(rule="pre", max={"restarts": 20})
     driving.run(job_id)
-    for _ in range(4):  # each restart waits for longer
+    for _ in range(4):  # each restart waits longer
         driving.cluster.fail(job_id, "userError")
         driving.cluster.restart(job_id)
         driving.cluster.start(job_id)

@@ -1,4 +1,4 @@
-"""The kernel by itself, over a use that knows nothing of jobs: isolation, order, leases, retries."""
+"""The kernel by itself, with a use unrelated to jobs: isolation, order, leases, retries."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def test_leases_are_prolonged_while_a_kernel_lives_and_given_back_at_its_end(ben
 
 
 def test_group_that_hangs_costs_other_groups_nothing(tmp_path):
-    """As an API server that accepts and never answers."""
+    """Simulates an API server that accepts and never responds."""
     bench = Bench(tmp_path, SystemClock())
     for index in range(3):
         bench.add(f"stuck-{index}", "hangs")
@@ -247,7 +247,7 @@ def test_two_kernels_on_one_store_count_each_key_once(tmp_path):
         bench.store.close()
 
 
-# Waiting after errors
+# Backoff after errors
 
 ERRORS = [
     Transient("t"),

@@ -1,4 +1,4 @@
-"""The kernel when drivers are suspended, blind or stuck, and another one runs on the same store."""
+"""The kernel with drivers that are suspended, blind or stuck, and another one on the same store."""
 
 from __future__ import annotations
 
@@ -286,8 +286,10 @@ def test_key_that_can_never_act_is_not_yielded_but_ended(bench):
 
 @pytest.mark.parametrize("held_before", [False, True])
 def test_driver_suspended_before_it_takes_a_lease_observes_what_another_one_left(bench, held_before):
-    """Between its list and its lease another driver began the next attempt, and died: an observation of the attempt
-    before must not be applied to that."""
+    """Between its list and its lease, another driver began the next attempt and died.
+
+    An observation of the previous attempt must not be applied to the next one.
+    """
     bench.add("x")
     kernel, acquire = bench.kernel(), bench.store.acquire
     if held_before:

@@ -1,4 +1,4 @@
-"""Access to a cluster, against a server that plays the API server's part on the wire."""
+"""Access to a cluster, against a local server that plays the API server."""
 
 import json
 import socket
@@ -22,7 +22,7 @@ from tpukit.kube import KINDS, Cluster, answers, connection, encode
 
 
 class ApiServer:
-    """Answers in the order in which they were laid down, and remembers what was asked."""
+    """A server that gives prepared answers in order and records the requests."""
 
     def __init__(self):
         self.answers, self.asked = [], []

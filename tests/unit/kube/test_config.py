@@ -1,4 +1,4 @@
-"""Kubeconfigs that are none, programs that do not sign in: each is said in a sentence, and nothing else is printed."""
+"""Invalid kubeconfigs and failing login programs: each gives one error message and no other output."""
 
 import base64
 import errno
@@ -90,7 +90,7 @@ def test_kubeconfig_that_may_not_be_read_says_so(tmp_path, monkeypatch):
     def refusing(path):
         raise PermissionError(errno.EACCES, "Permission denied", str(path))
 
-    monkeypatch.setattr(Path, "read_bytes", refusing)  # whoever runs this may be root, to whom every file is open
+    monkeypatch.setattr(Path, "read_bytes", refusing)  # this may run as root, who can open every file
     with pytest.raises(Denied, match=r"kubeconfig may not be read"):
         Cluster(file)
 

@@ -1,4 +1,4 @@
-"""Objects with the fields that are read alone: none of those is lost, and many objects take little memory."""
+"""Objects with only the fields that tpukit reads: none of those is lost, and many objects take little memory."""
 
 import json
 import tracemalloc
@@ -62,7 +62,7 @@ def value(path):
 
 
 def put(document, path):
-    """With something beside each part that nobody reads."""
+    """Set the value at a path, with an unread field beside each part."""
     *parents, last = words = path.split(".")
     for part, after in zip(parents, words[1:], strict=True):
         empty = [] if after == "0" else {"unread": "x" * 100}

@@ -1,4 +1,4 @@
-"""Commands in containers, against the WebSocket that the sandbox's kubelet serves."""
+"""Commands in containers, over the WebSocket that the sandbox's kubelet serves."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tpukit.kube.executing import Streams
 
 
 class ExecServer:
-    """Plays a kubelet: `serve` gets the WebSocket and the command of the next request."""
+    """A kubelet whose `serve` gets the WebSocket and the command of the next request."""
 
     def __init__(self):
         self.asked, self.serve, self.refusal = [], lambda socket, command: None, None
@@ -68,7 +68,7 @@ def cluster(server, tmp_path):
 
 @pytest.fixture
 def streams(tmp_path):
-    """Input from a file, output and errors into files."""
+    """Yield streams with input from a file, and output and errors to files."""
     (tmp_path / "in").write_bytes(b"typed")
     files = [(tmp_path / "in").open("rb"), (tmp_path / "out").open("wb"), (tmp_path / "err").open("wb")]
     yield Streams(*(file.fileno() for file in files))
@@ -135,7 +135,7 @@ def test_terminal_is_handed_over_raw_with_its_size_and_given_back(server, cluste
 
     def serve(socket, command):
         heard.extend(until(socket.receive))
-        os.write(parent, b"\x03")  # Ctrl-C is a key like others
+        os.write(parent, b"\x03")  # Ctrl-C is sent like any other key
         heard.extend(messages(socket, b"\x00\x03"))
         socket.send(ended(0))
         socket.close()

@@ -1,4 +1,4 @@
-"""The JobSets for plain kubectl are what the templates make: UPDATE_GOLDEN=1 writes them anew."""
+"""The example JobSets for plain kubectl match the templates: UPDATE_GOLDEN=1 rewrites them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _OURS = r"""\n *"?(?:app\.kubernetes\.io/managed-by|tpukit\.dev/job)"?: [^\n]+(?
 
 
 def rendered(name: str) -> str:
-    """What `tpu run` would send, less the marks by which tpu knows its own: this one belongs to whoever applies it."""
+    """Render what `tpu run` would send, without the marks of ownership, because the user who applies it owns it."""
     job = {
         "name": "hello",
         "tpu": "v4-32",

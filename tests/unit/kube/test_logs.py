@@ -1,4 +1,4 @@
-"""Logs of pods: where they begin, how they end, and lines without end."""
+"""Logs of pods: their start, their end, and lines of unlimited length."""
 
 import itertools
 import tracemalloc
@@ -27,7 +27,7 @@ def cluster(server, tmp_path):
 
 
 class Chunks:
-    """An answer of urllib3 that streams these."""
+    """A urllib3 response that streams these chunks."""
 
     def __init__(self, chunks):
         self.chunks = chunks

@@ -1,4 +1,4 @@
-"""The mirror of a cluster's objects, against an API server that has bad days."""
+"""The mirror of a cluster's objects, against an unreliable API server."""
 
 import math
 import threading
@@ -30,7 +30,7 @@ def cluster(server, tmp_path):
 
 
 class Watcher:
-    """A mirror, and a wait for what it must come to."""
+    """A mirror, and a wait for its expected content."""
 
     def __init__(self, cluster, **options):
         self.woken = threading.Condition()
@@ -110,7 +110,7 @@ def test_mirror_of_a_server_that_hangs_says_so_and_recovers(server, watched):
     assert one.mirror.wait_synced(PATIENCE)
     server.hanging.set()
     one.until(lambda mirror: isinstance(mirror.error(), Transient))
-    assert one.content() == server.content()  # what was known is still there
+    assert one.content() == server.content()  # the known objects are still there
     server.put("b")
     server.hanging.clear()
     one.until(lambda mirror: one.content() == server.content() and mirror.error() is None)

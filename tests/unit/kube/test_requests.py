@@ -1,4 +1,4 @@
-"""Requests to API servers are counted by what they ask for."""
+"""Requests to API servers are counted by kind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads that a command makes at the same time."""
+"""Concurrent reads of a command."""
 
 import threading
 
@@ -13,7 +13,7 @@ def test_reads_run_at_the_same_time_and_return_in_their_order():
     meeting = threading.Barrier(3, timeout=PATIENCE)
 
     def read(answer):
-        meeting.wait()  # broken unless all three are there
+        meeting.wait()  # fails unless all three wait together
         return answer
 
     assert together(lambda: read(1), lambda: read(2), lambda: read(3)) == [1, 2, 3]

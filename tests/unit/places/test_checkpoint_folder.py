@@ -1,4 +1,4 @@
-"""What is saved, from names under a workdir."""
+"""Saved checkpoints, detected from names under a workdir."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs that hang before their second step: noticed where max.stall is set and their steps can be read."""
+"""Programs that hang before their second step: detected where max.stall is set and their steps are readable."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def say(driving, job_id, lines):
 
 
 def silent_for(driving, job_id, seconds):
-    """Let the program run without a new line; stop where the driver tells the attempt to leave."""
+    """Run the program without a new line until the driver stops the attempt."""
     for _ in range(int(seconds / 5)):
         driving.clock.sleep(4.0)
         driving.tick()

@@ -1,4 +1,4 @@
-"""Progress from log files: read on from where the last read ended, and at which pace it comes."""
+"""Progress from log files: reading from the end of the last read, and the pace of steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hosts that never met: who holds no connection to any other."""
+"""Hosts that never met: those without a connection to any other host."""
 
 from __future__ import annotations
 

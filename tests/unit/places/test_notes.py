@@ -1,4 +1,4 @@
-"""What a place tells people of a job that they may not expect."""
+"""Notes of a place about job behaviour that users may not expect."""
 
 from __future__ import annotations
 

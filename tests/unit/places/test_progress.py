@@ -1,4 +1,4 @@
-"""Progress is hostile input: any program may have written it, as a file or as a line of its log."""
+"""Progress is untrusted input: any program may have written it, as a file or as a line of its log."""
 
 import json
 import math
@@ -83,7 +83,7 @@ def test_parse_step_at_the_edges_is_taken_as_it_is(value, step):
         (1e308, NOW),
         (0, NOW),
         (-5, NOW),
-        (12_345.6, NOW),  # the time since the machine started
+        (12_345.6, NOW),  # time since boot
         (None, NOW),
     ],
 )

@@ -1,4 +1,4 @@
-"""Progress in the lines of trainers: a corpus of what they print, and what holds for any line."""
+"""Progress in log lines of trainers: a corpus of real lines, and invariants of any line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why an attempt ended, from what its hosts left: cases seen with real JAX processes, and what holds for them all."""
+"""The reason for the end of an attempt, from its hosts: cases of real JAX processes, and invariants."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HEARTBEAT = "E1115 coordination_service_agent.cc:650] Polled an error: heartbeat
 
 
 def ends(*given: HostEnd) -> list[HostEnd]:
-    """Hosts in the order in which they ended; of a lost one nobody knows when."""
+    """Return the hosts in the order in which they ended; for lost ones the order is unknown."""
     return [replace(end, order=0.0 if end.lost else index + 1.0) for index, end in enumerate(given)]
 
 

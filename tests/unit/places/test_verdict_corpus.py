@@ -1,8 +1,8 @@
-"""Verdicts over logs that real programs left: JAX's, gloo's and libtpu's own words, and those of users' programs.
+"""Verdicts on logs of real programs: messages of JAX, gloo, libtpu, and users' programs.
 
-Each file of tests/fixtures/log-tails says where it comes from and what it stands for. Those of jax 0.12 were made by
-running two processes on one machine. The words of libtpu, of older JAX and of database clients are quoted from the
-address in their first line; which host ended when, and with which code, is assumed.
+Each file of tests/fixtures/log-tails names its source and its meaning. Those of jax 0.12 come from two processes on
+one machine. The messages of libtpu, older JAX and database clients are quoted from the address in their first line;
+their order of hosts and exit codes are assumed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Workdirs that hold the output of another job: a program that found its checkpoints would train nothing."""
+"""Workdirs with the output of another job: a program that resumes from its checkpoints would train nothing."""
 
 from __future__ import annotations
 

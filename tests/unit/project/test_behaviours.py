@@ -1,5 +1,8 @@
-"""Tables of what people expect of the four tools: each row has a command that parses and tests that exist, and one of
-them, or the one that types all lines of its table in the sandbox, types the command."""
+"""Tables of expected behaviours of the four tools.
+
+Each row has a command that parses and tests that exist. One of them, or the test that types all lines of its table in
+the sandbox, types the command.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +30,9 @@ TABLES = {path.stem: yaml.safe_load(path.read_text()) for path in sorted((TESTS 
 ROWS = [(name, row) for name, table in TABLES.items() for row in table["behaviours"]]
 FIELDS = {"behaviour", "command", "tests", "differs"}
 LEAST = {"fleet": 40, "job_manager": 93, "provisioner": 21, "queue_service": 40}
-"""Rows of each table when it was complete: none may get lost."""
+"""Rows of each complete table: none may get lost."""
 FILES = ("job.yaml", "fleet.yaml", "program.py", "extract.py", "requirements.txt", "data.jsonl")
-"""What people have in the folder in which they type."""
+"""Files in the folder where commands are typed."""
 
 NOUNS = {"fleet", "queue", "provisioner", "cluster", "team", "image"}
 TYPES_WHAT_INIT_PRINTS = {
@@ -41,7 +44,7 @@ TYPES_WHAT_INIT_PRINTS = {
         "faults_of_gke_are_overcome",
     )
 }
-"""Tests whose commands are in no source: `tpu provisioner init` prints them, and the set-up of the file types them."""
+"""Tests whose commands are in no source: `tpu provisioner init` prints them, and the file's fixtures type them."""
 INIT_PRINTS = ("kubectl apply", "tpu image push")
 
 rows = pytest.mark.parametrize(("table", "row"), ROWS, ids=[f"{name}: {row['behaviour'][:60]}" for name, row in ROWS])
@@ -49,7 +52,7 @@ rows = pytest.mark.parametrize(("table", "row"), ROWS, ids=[f"{name}: {row['beha
 
 @cache
 def defined(path: Path) -> frozenset[str]:
-    """Tests of a file, those of suites that it imports included."""
+    """Return the tests of a file, including those of suites that it imports."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     own = {node.name for node in tree.body if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")}
     suites = [
@@ -66,7 +69,7 @@ def exists(test: str) -> bool:
 
 
 def resolved(words: list[str]) -> tuple[list[click.Context], list[str]]:
-    """The contexts of the groups that lead to a command of ours, and the words from its name on."""
+    """Return the contexts of the groups that lead to a command, and the words from the command's name on."""
     rest, found = spellings.canonical(words), [click.Context(cli.command, info_name="tpu")]
     while True:
         group = found[-1].command
@@ -98,7 +101,7 @@ def parse(command: str, folder: Path) -> None:
 
 @cache
 def shape(command: str) -> tuple[str, frozenset[str]]:
-    """A command without its values: what it is called, and its options."""
+    """Return a command without its values: its name and its options."""
     program, *words = shlex.split(command)
     if program == "tpu":
         parents, rest = resolved(words)
@@ -110,9 +113,9 @@ def shape(command: str) -> tuple[str, frozenset[str]]:
 
 
 def types(test: str, command: str) -> bool:
-    """Whether a test has a line with the word that names a command, and its options in that or in other lines."""
+    """Check that a test has a line with the word that names a command, and its options in that or other lines."""
     program, *words = shlex.split(command)
-    # A helper of a file of tests may stand for `tpu fleet`; what comes behind names the command.
+    # A helper of a test file may stand for `tpu fleet`; the next word names the command.
     named = words[1] if program == "tpu" and words[0] in NOUNS else words[0]
     lines = lines_of(test)
     given = {word.partition("=")[0].replace("_", "-") for line in lines for word in line}
@@ -121,11 +124,11 @@ def types(test: str, command: str) -> bool:
 
 @cache
 def typed(table: str) -> tuple[str, ...]:
-    """Lines of the test that types all commands of a table."""
+    """Return the lines of the test that types all commands of a table."""
     module = TABLES[table]["typed_by"].partition("::")[0].removesuffix(".py").replace("/", ".")
     lines: Any = importlib.import_module("support.manager_desk" if table == "job_manager" else module).LINES
     texts = (line if isinstance(line, str) else line[0] for line in lines)
-    return tuple(line for line in texts if not line.startswith("!"))  # that is a fault, not a command
+    return tuple(line for line in texts if not line.startswith("!"))  # a fault, not a command
 
 
 def test_tables_are_complete() -> None:

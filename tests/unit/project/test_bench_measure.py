@@ -1,4 +1,4 @@
-"""What `make bench` says of pairs: a noisy machine widens the interval and does not move the median across a bar."""
+"""`make bench` on pairs of runs: a noisy machine widens the interval and does not move the median across a bar."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Pairs, in_turn, median = measure.Pairs, measure.in_turn, measure.median
 
 
 def noisy(true_ratio: float, seed: int, pairs: int = 21) -> Pairs:
-    """Runs that another load makes up to five times as long, now this one and now that."""
+    """Return runs that another load makes up to five times as long, at random on either side."""
     draw = random.Random(seed)
     slow = [draw.choice([1.0, 1.0, 1.0, draw.uniform(1, 5)]) for _ in range(2 * pairs)]
     return Pairs(tuple(slow[:pairs]), tuple(true_ratio * factor for factor in slow[pairs:]))

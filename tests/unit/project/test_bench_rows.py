@@ -1,4 +1,4 @@
-"""What the table of `make bench` says of bars."""
+"""Bars in the table of `make bench`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""constraints.txt: names and versions, nothing else, for everything that development needs."""
+"""constraints.txt: only names and versions, for every development dependency."""
 
 from __future__ import annotations
 

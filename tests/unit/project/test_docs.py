@@ -1,4 +1,4 @@
-"""Pages are checked like code: links lead somewhere, commands exist, job files load, things have one name."""
+"""Documentation checks: links resolve, commands exist, job files load, things have one name."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PAGES = sorted(
 )
 LESSONS = [
     path for path in PAGES if path.parent == ROOT or ROOT / "examples" in path.parents
-]  # what people type after us
+]  # pages that users type from
 
 pages = pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 lessons = pytest.mark.parametrize("page", LESSONS, ids=lambda path: str(path.relative_to(ROOT)))
@@ -42,7 +42,7 @@ def inline(page: Path) -> Iterator[Token]:
 
 @cache
 def anchors(page: Path) -> frozenset[str]:
-    """The names GitHub gives to headings: the second of two alike gets -1."""
+    """Return the anchors that GitHub gives to headings: the second of two equal ones gets -1."""
     found: list[str] = []
     for before, token in pairwise(tokens(page)):
         if before.type == "heading_open":
@@ -72,14 +72,14 @@ def fences(page: Path, *languages: str) -> list[str]:
 
 
 def typed(page: Path) -> list[list[str]]:
-    """Commands that a page tells people to type, as words: one of a pipe or a chain is one."""
+    """Return the commands that a page tells people to type, as words; each part of a pipe or chain is one."""
     found = []
     for block in fences(page, "console", "sh", "bash"):
         lines = block.replace("\\\n", " ").splitlines()
         prompted = any(line.startswith("$ ") for line in lines)
         for line in lines:
             if prompted and not line.startswith("$ "):
-                continue  # what a command printed
+                continue  # output of a command
             lexer = shlex.shlex(line.removeprefix("$ "), posix=True, punctuation_chars=True)
             lexer.whitespace_split = True
             for ends, words in groupby(lexer, key=lambda word: set(word) <= set("|&;<>()")):
@@ -103,7 +103,7 @@ def test_lesson_tpu_commands_are_understood(page: Path) -> None:
 
 @lessons
 def test_lesson_commands_that_change_nothing_work(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the page's own job file as job.yaml, for what is printed from it and for dry runs."""
+    """Run commands that only print or are dry runs, with the page's own job file as job.yaml."""
     jobs = [text for text in fences(page, "yaml") if re.search(r"^tpu:", text, re.MULTILINE)]
     (tmp_path / "job.yaml").write_text(jobs[0] if jobs else "", encoding="utf-8")
     monkeypatch.chdir(ROOT)

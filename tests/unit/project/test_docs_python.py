@@ -1,4 +1,4 @@
-"""Every block of Python in every page runs as it is printed, with what the page leaves to its reader."""
+"""Every Python block of every page runs as printed, with the definitions that the page leaves to its reader."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ host = tpu.start()
 step, loss, tokens, params = 1, 0.5, [1, 2], {"w": [1.0]}
 """,
 }
-"""By page: what its readers have before they type the block."""
+"""Definitions that a page's readers have before they type the block."""
 
 
 def blocks(page: Path) -> list[str]:

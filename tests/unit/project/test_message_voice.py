@@ -1,4 +1,4 @@
-"""Errors, hints and help texts are plain technical English: they name who does what."""
+"""Errors, hints and help texts are plain technical English with named subjects."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SPEAKERS = {
     *("Unauthenticated", "HostKeyChanged", "Disagreement", "UsageError", "BadParameter", "ClickException"),
     *("echo", "say", "_say", "confirm", "prompt", "complain", "refuse"),
 }
-"""Calls whose texts a person reads."""
+"""Calls whose texts people read."""
 NAMES = {"hint", "words", "why", "question"}
 BANNED = re.compile(
     r"\b(?:nobody|somebody|whoever|anew|again and again|mend(?:s|ed|ing)?|unless told|for ever"
@@ -65,7 +65,7 @@ COUNTED = re.compile(
 ALWAYS_MANY = re.compile(
     r"len\(devices\)|\bhosts\b.*not|shape\.hosts|slice\.hosts|machine\.hosts|node\.hosts|[A-Z_]{4,}"
 )
-"""Numbers of which a message exists only where they are more than one, and constants."""
+"""Numbers that appear in messages only when greater than one, and constants."""
 
 
 NEVER_ONE = {
@@ -73,11 +73,11 @@ NEVER_ONE = {
     *("tpukit/fleet/decide.py", "tpukit/jobs/spec/fleet.py", "tpukit/jobs/spec/job.py", "tpukit/teams/naming.py"),
     "tpubox/kubelet/tpu_environment.py",
 }
-"""Modules whose numbers are limits or sizes of several; one of them repeats Google's own words."""
+"""Modules whose numbers are limits or sizes above one; one of them repeats Google's own words."""
 
 
 def miscounted(path: Path) -> Iterator[str]:
-    """Texts with a number and a plural noun behind it, where nothing looks at whether the number is 1."""
+    """Yield texts with a number and a plural noun, where no condition handles the number 1."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     chosen = {id(node.orelse) for node in ast.walk(tree) if isinstance(node, ast.IfExp)}
     for node in ast.walk(tree):

@@ -1,4 +1,4 @@
-"""Every command of every page is typed by a test, or says why none can; and all of them parse."""
+"""Every command of every page parses, and is typed by a test or has a reason why not."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from unit.project.test_behaviours import TESTS, defined, exists
 
 COMMANDS = [(page, line) for page, lines in all_commands().items() for line in lines]
 NOT_RUN = 23
-"""Entries that no test types. A new one needs a reason that is better than the test it saves."""
+"""Entries that no test types. A new one needs a reason that outweighs the test."""
 
 
 @pytest.mark.parametrize(("page", "line"), COMMANDS, ids=[f"{page}: {line[:60]}" for page, line in COMMANDS])
@@ -37,7 +37,7 @@ def test_commands_that_no_test_types_do_not_become_more() -> None:
 
 
 def inline(page: Path) -> list[str]:
-    """`tpu ...` within sentences, as a person may type it."""
+    """Return the `tpu ...` commands within sentences."""
     tokens = MarkdownIt("commonmark").enable("table").parse(page.read_text(encoding="utf-8"))
     codes = [one.content for token in tokens for one in token.children or () if one.type == "code_inline"]
     return [code for code in codes if re.match(r"tpu [a-z-]", code)]
@@ -46,7 +46,7 @@ def inline(page: Path) -> list[str]:
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_commands_within_sentences_exist_and_have_their_options(page: Path) -> None:
     if page.name == "CHANGELOG.md" or page.parent.name == "decisions":
-        return  # they speak of what was
+        return  # these describe earlier versions
     wrong = []
     for code in inline(page):
         words = [word for word in shlex.split(code)[1:] if word not in ("…", "...")]

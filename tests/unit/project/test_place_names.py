@@ -1,4 +1,4 @@
-"""A place is asked what it can do; its name is nobody's business but its own."""
+"""Code checks the capabilities of a place; only the place itself uses its name."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_no_module_outside_places_asks_for_a_place_by_its_name():
         for path in sorted(PACKAGE.rglob("*.py"))
         if path.relative_to(PACKAGE).parts[0] != "places"
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
-        if COMPARED.search(line) or (NAMED.search(line) and "install_hint(" not in line)  # parts to install have names
+        if COMPARED.search(line) or (NAMED.search(line) and "install_hint(" not in line)  # optional parts have names
     ]
     assert not asking
 

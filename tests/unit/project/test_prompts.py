@@ -1,4 +1,4 @@
-"""Questions to a person: each accepts the answers that it prints, and names an option where there is no terminal."""
+"""Questions to people: each accepts the answers that it prints, and names an option for use without a terminal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from unit.cli.test_messages import options
 SOURCE = Path(cli.__file__).parents[1]
 ASKING = {"confirm", "prompt", "input", "getchar", "raw_input", "getpass"}
 ASKERS = {"cli/questions.py", "cli/choices.py", "cli/monitor_app.py"}
-"""Modules that read answers; the last one is an application, whose keys its own tests press."""
+"""Modules that read answers; the last one is an application with tests of its own for its keys."""
 
 
 def calls(path: Path, names: set[str], of: str = "") -> list[ast.Call]:
@@ -44,14 +44,14 @@ def test_answers_are_read_in_one_place_only() -> None:
 
 
 def printed(text: str) -> list[str]:
-    """Return the answers that a question names between brackets, each as printed, and their first letters."""
+    """Return the answers that a question lists in brackets."""
     found = re.search(r"[\[(]([a-zA-Z](?:/[a-zA-Z])+)[\])]", text)
     assert found, text
     return found[1].split("/")
 
 
 def ask(*asked: object, typed: str) -> tuple[object, str]:
-    """Return the answer of a question of this module to what is typed, and what was printed."""
+    """Return the answer of a question function to typed input, and the printed text."""
     answers: list[object] = []
 
     @click.command()

@@ -1,4 +1,4 @@
-"""The CLI configuration with which Terraform takes its provider from the cache: many processes share one."""
+"""The CLI configuration that makes Terraform load its provider from the cache: many processes share one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SCRIPT = Path(__file__).resolve().parents[3] / "tools" / "provider" / "build.py"
 
 @pytest.fixture
 def build(tmp_path, monkeypatch):
-    """The script, with a provider that is built and a Terraform that need not be there."""
+    """Return the script as a module, with a built provider and without Terraform."""
     spec = importlib.util.spec_from_file_location("provider_build", SCRIPT)
     module = importlib.util.module_from_spec(spec)
     monkeypatch.setitem(sys.modules, spec.name, module)
@@ -40,6 +40,6 @@ def test_configuration_that_is_another_is_replaced_and_never_seen_by_half(build)
     config.write_text("another")
     with config.open() as reading:
         build.cli_config(may_build=False)
-        assert reading.read() == "another"  # whoever has it open reads the whole of what was there
+        assert reading.read() == "another"  # open files keep the old content
     assert config.read_text() == right
     assert sorted(one.name for one in config.parent.iterdir()) == ["mirror", build.GOOGLE.name, "terraform.rc"]

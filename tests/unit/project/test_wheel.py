@@ -1,4 +1,4 @@
-"""What `pip install tpukit` gives: everything that `tpu` needs, far from any checkout."""
+"""The result of `pip install tpukit`: everything that `tpu` needs, without a checkout."""
 
 from __future__ import annotations
 
@@ -40,8 +40,11 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A virtual environment with the wheel in it. It borrows the packages that tpukit needs, and no more: a path in a
-    .pth file does not bring along the .pth files there, so the checkout of an editable install stays out."""
+    """Return a virtual environment with the wheel in it.
+
+    It borrows only the packages that tpukit needs: a path in a .pth file does not load the .pth files there, so the
+    checkout of an editable install stays out.
+    """
     venv = tmp_path_factory.mktemp("elsewhere") / "venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(venv)], check=True)
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", str(venv / "bin" / "python")]
@@ -57,7 +60,7 @@ def tpu(installed: Path, home: Path, tmp_path: Path) -> Run:
 
 
 class Run:
-    """The installed `tpu`, called from a folder that is empty but for the job file."""
+    """The installed `tpu`, called from a folder that holds only the job file."""
 
     def __init__(self, venv: Path, home: Path, folder: Path) -> None:
         self.venv, self.cwd = venv, folder / "cwd"
@@ -140,8 +143,10 @@ sys.addaudithook(refuse)
 
 @pytest.fixture(scope="module")
 def image(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What deploy/base/Dockerfile installs: the wheel, the packages of its extra, and no others; nothing may be written
-    but below TMPDIR."""
+    """Return an environment like the one that deploy/base/Dockerfile installs.
+
+    It has the wheel and the packages of its extra, and no others. Nothing outside TMPDIR is writable.
+    """
     venv = tmp_path_factory.mktemp("image") / "opt"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(venv)], check=True)
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", str(venv / "bin" / "python")]
@@ -159,7 +164,7 @@ def image(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _needed(name: str, *extras: str) -> dict[str, Distribution]:
-    """Packages by name, without the first: what pip would install with it."""
+    """Return the packages that pip would install with a package, by name, without that package."""
     needed: dict[str, Distribution] = {}
     waiting = [(name, extras)]
     while waiting:
@@ -186,7 +191,7 @@ def test_image_of_the_provisioner_installs_what_the_test_of_it_does() -> None:
 def test_image_of_the_provisioner_runs_with_the_packages_it_installs_and_a_root_that_is_read_only(
     image: Path, tmp_path: Path
 ) -> None:
-    """Neither the cluster nor Google answers: it says so, stays alive, and leaves when it is told to."""
+    """The cluster and Google are unreachable: the provisioner reports that, stays alive, and exits on SIGTERM."""
     kubeconfig = tmp_path / "kubeconfig"
     user = {"name": "u", "user": {"token": "t"}}
     cluster = {"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}

@@ -1,4 +1,4 @@
-"""Replicas of the provisioner whose clocks are wrong: no slice is lost, kept or waited for because of it."""
+"""Replicas of the provisioner with wrong clocks: no slice is lost, kept or delayed because of them."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_provisioner_that_was_stopped_during_a_list_removes_a_pool_in_time():
 
 
 class _Mirror:
-    """A mirror that hears nothing, and has not noticed: its process was suspended."""
+    """A mirror that receives nothing and does not notice, because its process was suspended."""
 
     def __init__(self, fresh: float) -> None:
         self._fresh = fresh

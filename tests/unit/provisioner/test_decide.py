@@ -1,4 +1,4 @@
-"""`decide` over clusters in any state: what it never does, and that it comes to rest."""
+"""`decide` over clusters in any state: its rules, and that it settles."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def observations(draw: st.DrawFn) -> Observation:
         )
         for one in some(6)
     }
-    for one in some(2):  # of somebody else, under any name
+    for one in some(2):  # pools of others, under any name
         known[one.pool] = NodePool(one.pool, draw(st.sampled_from(STATUSES)), labels={"team": "research"})
     known |= {f"static-{n}": NodePool(f"static-{n}", draw(st.sampled_from(STATUSES))) for n in range(2)}
     waiting = [one for one in some(16) if ("team", one.jobset) in states]
@@ -164,7 +164,7 @@ def buys_nothing_that_was_unused_before_its_time_is_over(seen: Observation) -> N
 
 
 def makes_no_two_pools_for_a_slice(seen: Observation) -> None:
-    """One create for a need, under a name that is free and that nothing is under way for."""
+    """Check that a need gets at most one create, under a free name without an operation."""
     creates = {name: step.act for name, step in acts(seen).items() if isinstance(step.act, Create)}
     made_for = [act.need.pool for act in creates.values()]
     assert len(made_for) == len(set(made_for))
@@ -202,7 +202,7 @@ RULES = (
 @given(observations())
 @settings(max_examples=300)
 def test_decide_keeps_each_of_its_rules_in_a_cluster_of_any_state(seen: Observation):
-    """Together: to make up a cluster takes longer than to look at it."""
+    """Checks all rules at once, because generating a cluster takes longer than checking it."""
     for rule in RULES:
         rule(seen)
 
@@ -210,7 +210,7 @@ def test_decide_keeps_each_of_its_rules_in_a_cluster_of_any_state(seen: Observat
 @given(observations())
 @settings(max_examples=100)
 def test_decide_comes_to_rest_when_gke_does_what_it_is_asked(seen: Observation):
-    """Each act is done at once and well; then nothing is left to do before long, and nothing is done and undone."""
+    """When each act succeeds at once, decisions stop before long, and no act is undone."""
     seen = replace(seen, operations=(), foreign=dict.fromkeys(seen.pools, ()), seats={}, jobsets_known=True)
     seen = replace(seen, pools={k: v for k, v in seen.pools.items() if v.status != "STOPPING"})
     now, made = NOW, 0
@@ -255,7 +255,10 @@ def test_decide_jobs_that_sit_on_each_others_pools_ask_for_the_one_that_is_missi
 
 
 def swapped(waited: float, sitting: str = "") -> Observation:
-    """Two pools of one slice: the second was made while another JobSet sat on the first. `sitting`: on the second."""
+    """Return two pools of one slice, where the second was made while another JobSet used the first.
+
+    `sitting` is the JobSet on the second pool.
+    """
     slice_, other = need_of("jobset-0", "uid-1", "jobset-0-0"), need_of("jobset-1", "uid-1", "jobset-1-0")
     made, first, second = pool_of(slice_, "RUNNING", NOW - 2000), slice_.pool, other.pool
     return Observation(

@@ -131,7 +131,7 @@ def _pass_until(world: ProvisionerWorld, true: Callable[[], bool]) -> None:
 
 
 def test_provisioner_pool_that_is_removed_takes_no_pod_of_the_next_jobset():
-    """It has the labels that the next one selects, and its hosts are there until the operation ends."""
+    """The removed pool has the labels that the next JobSet selects, and its hosts exist until the operation ends."""
     world = ProvisionerWorld()
     world.cluster.send("first")
     world.pass_time(200)
@@ -319,7 +319,7 @@ def test_provisioner_pool_that_became_ready_while_nobody_led_is_told_later():
 
 
 def test_provisioner_decision_that_came_to_nothing_is_made_again():
-    """The kernel passes a round by while the one before it is still at work."""
+    """The kernel skips a round while the previous one is still running."""
     world = ProvisionerWorld()
     world.cluster.send("train")
     world.pass_time(20)
@@ -348,10 +348,10 @@ def test_provisioner_call_that_gke_has_no_time_for_slows_it_down_and_fails_nothi
     world.gke.seconds = (300.0, 300.0)
     for number in range(4):
         world.cluster.send(f"train-{number}")
-    world.gke.faults = {3: fault}  # after the lists of pools and operations
+    world.gke.faults = {3: fault}  # after listing pools and operations
     world.pass_time(15)
     assert len([one for one in world.gke.ops if not one["done"]]) == 3
-    world.pass_time(10)  # half of them may be under way now
+    world.pass_time(10)  # half of them may be running now
     assert len(world.gke.ops) == 3
     world.pass_time(900)
     assert sum(world.cluster.running(f"train-{number}") for number in range(4)) == 4

@@ -1,4 +1,4 @@
-"""`tpu provisioner explain`: what the provisioner told of a JobSet, each thing once."""
+"""`tpu provisioner explain`: the provisioner's events on a JobSet, each once."""
 
 from support.fake_cluster import FakeCluster
 from tpukit.core.clock import ManualClock

@@ -1,4 +1,4 @@
-"""The provisioner killed at every call, with answers lost and calls refused; and a day of all that at once."""
+"""The provisioner killed at every call, with lost answers and refused calls, and a day of all of these."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tpukit.provisioner import pool_names
 
 
 def story(world: ProvisionerWorld) -> None:
-    """Two JobSets come; one ends, the other restarts and goes. The provisioner is started again whenever it died."""
+    """Run two JobSets: one ends, the other restarts and is deleted. A killed provisioner is started again."""
 
     def on(seconds: float) -> None:
         due = world.clock.now() + seconds
@@ -22,7 +22,7 @@ def story(world: ProvisionerWorld) -> None:
                 world.pass_time(5)
             except Killed:
                 world.start()
-            except TpukitError:  # the loop tries again
+            except TpukitError:  # the loop retries
                 continue
 
     world.cluster.send("one", jobs=2)
@@ -79,7 +79,7 @@ def test_provisioner_day_of_preemptions_stock_outs_and_quotas_leaks_nothing_and_
                     name, dice.choice(["Completed", "Failed"])
                 )
         _on(world, 60)
-    # The weather clears: whoever waits can run, and what is left over goes.
+    # The faults stop: waiting jobs can run, and leftovers are removed.
     world.gke.stock.clear()
     world.gke.quota, world.gke.trouble = None, lambda: ""
     world.gke.breaks.clear()
@@ -112,7 +112,7 @@ def _meanwhile(world: ProvisionerWorld, dice: random.Random) -> None:
         name = dice.choice(world.pools())
         doc = world.gke.pool_docs[name]
         if doc["body"]["config"].get("spot") and doc["status"] == "RUNNING":
-            world.cluster.remove_hosts(name)  # and they do not come back
+            world.cluster.remove_hosts(name)  # these hosts do not return
     world.gke.trouble = lambda: dice.choices(["", "lost", "refused", "busy"], [95, 2, 2, 1])[0]
 
 

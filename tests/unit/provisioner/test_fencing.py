@@ -1,4 +1,4 @@
-"""A provisioner that is suspended before, or within, any of its calls while another one leads."""
+"""A provisioner suspended before, or within, any of its calls while another one leads."""
 
 from __future__ import annotations
 
@@ -20,15 +20,18 @@ CALLS = range(1, 9)
 
 
 class Rivals(ProvisionerWorld):
-    """Two replicas over one cluster. The first is suspended once: before its call number `at`, or, with `sent`, after
-    the check of its lease and before the call is on its way. Meanwhile `happens`, and the second one leads."""
+    """Two replicas over one cluster, where the first is suspended once.
+
+    It is suspended before its call number `at` or, with `sent`, between the check of its lease and the call. Meanwhile
+    `happens` runs and the second replica leads.
+    """
 
     def __init__(self, happens: Callable[[Rivals], None], *, sent: bool = False) -> None:
         super().__init__()
         self.lease, self.happens = OneLease(), happens
         self.at, self.calls, self.paused = 0, 0, False
         self.acting: Replica | None = None
-        self.late: list[str] = []  # calls that the first sent after it was suspended
+        self.late: list[str] = []  # calls that the first sent after its suspension
         self.first, self.second = Replica(self, "first"), Replica(self, "second")
         if sent:
             self.gke.sent = self._before

@@ -1,4 +1,4 @@
-"""Which cluster `tpu provisioner` drives: as given, else as the ConfigMap says; no answer is neither."""
+"""The cluster that `tpu provisioner` drives: options, else the ConfigMap; an error is not a missing ConfigMap."""
 
 from __future__ import annotations
 

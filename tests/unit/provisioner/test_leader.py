@@ -1,4 +1,4 @@
-"""Leader election over a Lease object: one at a time, whoever dies or is cut off."""
+"""Leader election over a Lease object: one leader at a time, through crashes and lost connections."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from tpukit.provisioner.pace import RECOVERY_SECONDS, Pace
 
 
 class OneLease:
-    """The API server, as far as one Lease and events go: versions are compared."""
+    """An API server for one Lease and its events, with version checks."""
 
     def __init__(self) -> None:
         self.lease: dict[str, Any] | None = None
         self.version = 0
         self.events: dict[str, dict] = {}
-        self.away: set[str] = set()  # who cannot reach it
+        self.away: set[str] = set()  # holders that cannot reach it
         self.namespaces = {"system"}
         self.asking = ""
 
@@ -215,12 +215,12 @@ def test_leader_check_of_a_lease_from_before_another_led_is_refused_although_it_
 
 @pytest.mark.parametrize("renewed", [False, True])
 def test_leader_check_after_a_pause_without_rivals_refuses_what_was_decided_before_it(renewed):
-    """The JobSet may have been deleted meanwhile: the next round decides anew."""
+    """The JobSet may have been deleted meanwhile; the next round decides again."""
     _, clock, a, _ = pair()
     a.renew()
     held = a.leader.hold("pool")
     clock.suspend(120)
-    if renewed:  # by the background thread, before the thread that acts resumes
+    if renewed:  # by the background thread, before the acting thread resumes
         assert a.renew()
     with pytest.raises(LeaseLost):
         a.leader.check(held)
@@ -314,7 +314,7 @@ def test_pace_halves_when_refused_and_grows_back():
     pace = Pace()
     assert pace.limit(8, 0.0) == 8
     pace.slow(0.0)
-    pace.slow(0.5)  # refused together
+    pace.slow(0.5)  # refused at the same time
     assert pace.limit(8, 0.5) == 4
     pace.slow(2.0)
     assert pace.limit(8, 2.0) == 2

@@ -1,4 +1,4 @@
-"""What the provisioner counts, of a GKE that acts by itself."""
+"""Metrics of the provisioner, with a GKE that acts by itself."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from tpukit.provisioner.driver import Driver
 
 
 def counted(world: ProvisionerWorld, name: str) -> dict[str, float]:
-    """By labels."""
+    """Return the values of a metric by labels."""
     lines = re.findall(rf"^{name}(\{{[^}}]*\}})? (\S+)$", world.metrics.text(), re.MULTILINE)
     return {labels: float(value) for labels, value in lines}
 
 
 def outcomes(world: ProvisionerWorld) -> dict[tuple[str, str], int]:
-    """By act and how it ended."""
+    """Count operations by act and outcome."""
     counts = counted(world, "tpukit_provisioner_operations_total")
     pairs = {tuple(re.findall(r'"([^"]*)"', labels)): int(value) for labels, value in counts.items()}
     return {(act, outcome): value for (act, outcome), value in pairs.items()}
@@ -29,7 +29,7 @@ def test_metrics_operations_count_when_they_finish_and_by_how():
     world.gke.stock["us-central2-b", "on-demand"] = 0
     world.cluster.send("one")
     world.pass_time(10)
-    assert outcomes(world) == {}  # it was taken, and is under way
+    assert outcomes(world) == {}  # accepted, and still running
     world.pass_time(600)
     assert outcomes(world) == {("create", "stock-out"): 1, ("delete", "ok"): 1, ("create", "ok"): 1}
     world.gke.breaks["delete"] = 1
@@ -101,7 +101,7 @@ def test_metrics_pools_are_counted_by_state():
 
 
 def test_metrics_pool_told_of_by_a_round_that_was_not_over_counts_once():
-    """The next one has observed by then, and decides the same."""
+    """The next round has already observed, and makes the same decision."""
     world, gate = ProvisionerWorld(), threading.Event()
     rounds = 0
 

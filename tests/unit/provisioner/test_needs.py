@@ -1,4 +1,4 @@
-"""What a leader pod asks for, and what is said where it cannot be."""
+"""The needs of a leader pod, and the messages where they cannot be met."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ V4 = {"cloud.google.com/gke-tpu-accelerator": "tpu-v4-podslice", "cloud.google.c
 
 
 def leader(jobset: dict) -> dict:
-    """Of the first replicated job, as Kubernetes and JobSet make it."""
+    """Return the leader pod of the first replicated job, as Kubernetes and JobSet create it."""
     replicated = jobset["spec"]["replicatedJobs"][0]
     labels = {
         "batch.kubernetes.io/job-name": f"{jobset['metadata']['name']}-{replicated['name']}-0",

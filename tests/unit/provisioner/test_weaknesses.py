@@ -1,4 +1,4 @@
-"""What is known to go wrong in the Go provisioner (https://github.com/ai-on-gke/tpu-provisioner), one test for each."""
+"""Known defects of the Go provisioner (https://github.com/ai-on-gke/tpu-provisioner), one test for each."""
 
 from __future__ import annotations
 
@@ -86,13 +86,13 @@ def test_weakness_3_error_of_a_list_stops_nothing_else():
     for _ in range(60):
         try:
             world.pass_time(5)
-        except Exception as error:  # a round that fails is tried again by the loop
+        except Exception as error:  # the loop retries a failed round
             assert "connection was reset" in str(error) or "Too many" in str(error)
     assert world.cluster.running("train") == 1
 
 
 def test_weakness_4_pool_that_fails_after_it_matched_is_examined_again():
-    """Nothing about the pod changes: the pool is looked at all the same."""
+    """The pod does not change, and the pool is examined again all the same."""
     world = ProvisionerWorld()
     world.gke.breaks[""] = 1
     world.cluster.send("train")
@@ -106,7 +106,7 @@ def test_weakness_5_stock_outs_do_not_hold_up_other_jobsets():
     world.gke.stock["us-central2-b", "spot"] = 0
     for number in range(3):
         world.cluster.send(f"stuck-{number}", annotations={"capacity": "spot"})
-    # Of another shape: pods of the same would take its pool.
+    # With another shape, because pods of the same shape would take its pool.
     world.cluster.send("train", selector={**V4_16, "cloud.google.com/gke-tpu-topology": "2x2x4"}, hosts=4)
     world.pass_time(1500)
     assert world.cluster.running("train") == 1
@@ -277,7 +277,7 @@ def test_weakness_10_pools_are_deleted_by_the_call_for_pools():
 
 
 def test_jobs_that_swapped_pools_do_not_wait_for_ever_when_one_pool_is_broken():
-    """https://github.com/GoogleCloudPlatform/ai-on-gke/pull/596: each on the pool of the other, and one lost."""
+    """Each job is on the other's pool, and one is lost: https://github.com/GoogleCloudPlatform/ai-on-gke/pull/596."""
     world = ProvisionerWorld()
     world.cluster.send("train", jobs=2)
     world.pass_time(200)

@@ -1,4 +1,4 @@
-"""The page over its real server: who may see it, what is escaped, what it changes, and what it costs."""
+"""The page over its real server: access, escaping, changes, and cost."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ PLAN = make(
 
 
 class Logs(BarePlace):
-    """A place that knows the last lines of each host."""
+    """A place with the last lines of each host."""
 
     lines: tuple[str, ...] = ()
 
@@ -203,7 +203,7 @@ def test_reading_changes_nothing_and_large_bodies_and_other_methods_are_refused(
 
 def test_stop_resume_and_rerun_ask_first_and_do_what_the_commands_do(page, site):
     site.store.create(JOBS, "one", running("one"))
-    assert page.post("/job/one/resume").status == 409  # it runs
+    assert page.post("/job/one/resume").status == 409  # the job is running
     answer = page.post("/job/one/stop")
     assert (answer.status, answer.headers["location"]) == (303, "/job/one")
     assert site.store.get(JOBS, "one").value.wanted == "stop"
@@ -252,7 +252,7 @@ def test_fragment_is_the_changing_part_alone(page, site):
     assert "<html" in whole
     assert "<html" not in part
     assert "Where the time went" in part
-    assert 'id="log-form"' not in part  # a refresh leaves the search field alone
+    assert 'id="log-form"' not in part  # a refresh does not touch the search field
 
 
 def test_job_page_shows_time_line_cost_and_the_commands(page, site):
@@ -319,7 +319,7 @@ def test_jobs_beyond_a_page_are_behind_a_link_and_no_view_is_larger_than_300_kb(
 
 
 def luminance(colour: str) -> float:
-    """Return the relative luminance of #rrggbb: https://www.w3.org/TR/WCAG21/#dfn-relative-luminance"""
+    """Return the relative luminance of #rrggbb (https://www.w3.org/TR/WCAG21/#dfn-relative-luminance)."""
     parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
     red, green, blue = (one / 12.92 if one <= 0.03928 else ((one + 0.055) / 1.055) ** 2.4 for one in parts)
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue

@@ -1,4 +1,4 @@
-"""`tpu serve` from the inside: what it survives, and what it says and counts of it."""
+"""`tpu serve` from the inside: surviving faults, its messages and its metrics."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tpukit.serve.service import Service
 
 
 class FlakyStore(SqliteStore):
-    """One that can be away: every call is then refused, as when the network is."""
+    """A store that can be unavailable: every call then fails, as without a network."""
 
     away = False
 

@@ -1,4 +1,4 @@
-"""The doctor on hosts that change by what is done to them."""
+"""The doctor on hosts whose state changes with each repair."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ GIB = 2**20
 
 @dataclass
 class Machine:
-    """One host."""
+    """A host with faults."""
 
     reachable: bool = True
-    boots: float = math.inf  # seconds until it listens, where it is not reachable
+    boots: float = math.inf  # seconds until an unreachable host listens
     refuses: TpukitError = field(default_factory=lambda: Transient("no route to host"))
     skew: int = 0
     free: int = 50 * GIB
@@ -82,7 +82,7 @@ class World:
     denied: bool = False
     mount: str = ""
     busy: str = ""
-    wandb: bool = False  # whether the one who asks has a key of wandb
+    wandb: bool = False  # the user has a wandb key
     agrees: bool = True
     asked: list[str] = field(default_factory=list)
     clock: ManualClock = field(default_factory=lambda: ManualClock(NOW))

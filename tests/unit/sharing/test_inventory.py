@@ -1,4 +1,4 @@
-"""What the inventory shows, chooses and exports; and TPU VMs that are made, lost and restarted on the wire."""
+"""The inventory: tables, filters and exports; and TPU VMs created, lost and restarted through the API."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_merged_shows_who_holds_what_and_leaves_out_what_jobs_made():
     assert shown["g-v4-8-10"] == ("READY", "ada")
     assert shown["g-v4-8-9"] == ("READY", "")  # its job has ended
     assert shown["g-v3-8-spot-1"] == ("PREEMPTED", "")
-    assert shown["g-v2-8-1"] == ("UNKNOWN", "")  # its zone was not asked
+    assert shown["g-v2-8-1"] == ("UNKNOWN", "")  # its zone was not listed
     assert inventory.merged(KNOWN[:1], {ZONE: []}, {"a"})[0].state == "NOT_FOUND"
 
 
@@ -128,7 +128,7 @@ def client(emulator, monkeypatch):
 
 
 def make(client, one: Vm) -> bool:
-    # The label tells the sandbox that no host needs to run: what the API says is tried here.
+    # The label tells the sandbox to start no hosts, because only the API is tested.
     labels = {"tpukit-simulated": "true"}
     asked = shared_vms.apply(client, one, runtime="tpu-ubuntu2204-base", metadata={"ssh-keys": "me:key"}, labels=labels)
     wait(lambda: shared_vms.ready(client, one))

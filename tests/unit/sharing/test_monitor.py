@@ -1,4 +1,4 @@
-"""The monitor's screens, driven by keys: what is shown, what is drawn again, and which command a key runs."""
+"""The monitor's screens, driven by keys: content, redraws, and the command of each key."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ JOBS = [job(1, State.FAILED, LONG), job(2), job(3, State.COMPLETED), job(4, Stat
 
 
 class Store:
-    """What there is to be read; how often it was, and for which job's output."""
+    """A source of pictures that records the chosen job of each read."""
 
     def __init__(self, count: int = 4) -> None:
         self.jobs = {one.id: one for one in (JOBS if count == 4 else [job(at + 1) for at in range(count)])}
@@ -58,7 +58,7 @@ class Store:
 
 @pytest.fixture
 def commands(tmp_path: Path) -> Callable[[], list[list[str]]]:
-    """Read what `tpu` was started with."""
+    """Return a function that reads the arguments with which `tpu` was started."""
     (tmp_path / "tpu.py").write_text(
         "import json, sys, pathlib\n"
         f"with pathlib.Path({str(tmp_path / 'started')!r}).open('a') as file:\n"
@@ -96,7 +96,7 @@ async def until(pilot: Pilot[None], holds: Callable[[], bool]) -> None:
 
 
 async def choose(app: Monitor, pilot: Pilot[None], key: str) -> None:
-    """Another job, with a key that leads to one."""
+    """Switch to another job with a key that leads to one."""
     before = app.line.window.number
     await pilot.press(key)
     await until(pilot, lambda: app.line.window.number != before)
@@ -107,7 +107,7 @@ def detail(app: Monitor) -> str:
 
 
 def screen(app: Monitor) -> list[str]:
-    """As a person sees it."""
+    """Return the lines on the screen."""
     lines = app.screen._compositor.render_strips()
     return ["".join(segment.text for segment in strip).rstrip() for strip in lines]
 
@@ -168,7 +168,7 @@ def test_log_key_follows_the_log_until_left(tmp_path, commands):
         )
         process = app.screen._process
         reads = len(app._read.chosen)
-        await until(pilot, lambda: len(app._read.chosen) > reads + 2)  # the list goes on below
+        await until(pilot, lambda: len(app._read.chosen) > reads + 2)  # the list keeps updating below
         await pilot.press("escape")
         await until(pilot, lambda: process.returncode is not None)
         await until(pilot, lambda: bool(app.screen.query(Rows)))
@@ -231,7 +231,7 @@ def test_many_jobs_scroll_and_the_choice_stays_on_its_job_when_another_window_is
 def test_choice_made_while_a_picture_arrives_is_not_lost(tmp_path):
     async def steps(app: Monitor, pilot: Pilot[None]) -> None:
         app.query_one(Rows).choose(0)
-        app._draw()  # before the app is told of the choice
+        app._draw()  # before the app learns of the choice
         assert app.line is not None and app.line.window.number == 1
 
     drive(Store(), tmp_path, steps, (80, 24))

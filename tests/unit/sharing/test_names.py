@@ -1,4 +1,4 @@
-"""Names that people give, and what names of TPUs say."""
+"""Names given by people, and the information in TPU names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The picture of a user's jobs: what is in it, in which order, and that it fits the screen."""
+"""The overview of a user's jobs: its content, its order, and that it fits the screen."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_line_says_what_is_not_in_the_state():
 
 @pytest.mark.parametrize("width", [20, 40, 80, 200])
 def test_rows_to_choose_from_are_one_line_each_and_fit(width, monkeypatch):
-    monkeypatch.setattr(context, "CLOCK", ManualClock(100_000.0))  # else an age is a letter longer after ten o'clock
+    monkeypatch.setattr(context, "CLOCK", ManualClock(100_000.0))  # ages are a letter longer after ten o'clock
     long = "the program on host 0 failed: " + "a long sentence " * 20
     listed = [window(number) for number in range(1, 101)]
     jobs = {one.job: job(one.number, State.FAILED, long) for one in listed}

@@ -1,7 +1,7 @@
 """A week of forty people who share sixty spot TPU VMs in four zones, in simulated time.
 
-TPU VMs are preempted, zones run out, hosts fall silent, peers lose each other, calls and answers are lost, and whoever
-drives jobs is killed. The commands, the store, the kernel and the place are the real ones.
+TPU VMs are preempted, zones run out, hosts fall silent, peers lose each other, calls and answers are lost, and the
+process that drives jobs is killed. The commands, the store, the kernel and the place are the real ones.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ PEOPLE, PROGRAMS, TPUS = 40, 200, 60
 KINDS = ("v4-8", "v4-16", "v2-32")
 HOUR, DAY = 3600.0, 86_400.0
 LATEST = 5 * DAY
-"""Nobody sends anything after that."""
+"""The time after which no jobs are submitted."""
 
 
 class Place(TpuVmPlace):
-    """Says for whom it acts."""
+    """A place that reports for which job it acts."""
 
     zones: TpuZones
 
@@ -63,15 +63,15 @@ class Week:
         self.trainings = Trainings(self.clock, self.dice)
         self.cloud = TpuZones(folder, clock=self.clock, dice=self.dice, trainings=self.trainings)
         self.calm, self.drivers = False, 0
-        self.typed: Counter[str] = Counter()  # commands, and the kinds of trouble that they met
-        self.stopped: set[str] = set()  # jobs that somebody stopped
+        self.typed: Counter[str] = Counter()  # commands, and the kinds of errors that they met
+        self.stopped: set[str] = set()  # jobs stopped by a user
         self.runner = CliRunner()
         self.settings()
         monkeypatch.setenv("TPUKIT_HOME", str(folder))
         monkeypatch.setenv("TPUKIT_SETTINGS", str(folder / "settings.yaml"))
         monkeypatch.delenv("TPUKIT_STORE", raising=False)
         vms.settings.cache_clear()
-        monkeypatch.setattr(secrets, "token_bytes", random.Random(seed).randbytes)  # ids of jobs come from the seed too
+        monkeypatch.setattr(secrets, "token_bytes", random.Random(seed).randbytes)  # job ids come from the seed too
         monkeypatch.setattr(context, "CLOCK", self.clock)
         monkeypatch.setattr(context, "store", lambda: self.store)
         monkeypatch.setattr(context, "sender", lambda: "this-store")
@@ -109,7 +109,7 @@ class Week:
             self.tpu("vm", "apply", vm.name, "--no-wait")
 
     def take_over(self) -> None:
-        """Another machine drives from now on."""
+        """Let another machine drive from now on."""
         self.drivers += 1
         name = f"driver-{self.drivers}"
         places = {"tpu-vm": self.place(name, self.fate)}
@@ -123,7 +123,7 @@ class Week:
         return self.dice.choices(["", "refused", "lost", "killed"], [9700, 150, 140, 2])[0]
 
     def tpu(self, *words: str) -> str:
-        """What it says, or the kind of trouble that a person can meet."""
+        """Run a command, and return its output, or an empty string after an error that users can meet."""
         self.cloud.acting = " ".join(words)
         done = self.runner.invoke(cli.command, spellings.canonical(list(words)))
         if isinstance(done.exception, TpukitError):
@@ -133,7 +133,7 @@ class Week:
         self.typed[words[0]] += 1
         return done.stdout
 
-    # What happens between two rounds
+    # Events between two rounds
 
     def weather(self, seconds: float) -> None:
         cloud, dice = self.cloud, self.dice
@@ -235,7 +235,7 @@ class Week:
             self.drive()
 
     def clear_up(self) -> None:
-        """No more trouble comes. What goes on comes to its end, and what is left is swept."""
+        """Stop all faults, wait until every active job ends, and sweep what is left."""
         self.calm = self.trainings.calm = True
         self.cloud.short.clear()
         self.cloud.quiet.clear()

@@ -1,4 +1,4 @@
-"""A quota given again while Kueue still holds the queue of the last one, which goes when its last job has left it."""
+"""A quota set again while Kueue still holds the previous queue, which is deleted when its last job leaves."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ACCOUNT = "jobs"
 
 
 class Holding(FakeCluster):
-    """A cluster whose Kueue lets no ClusterQueue go before `free`: until then jobs have slices of it."""
+    """A cluster whose Kueue deletes no ClusterQueue before `free`, because jobs hold slices of it."""
 
     def __init__(self, clock: ManualClock, free: float) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ class Holding(FakeCluster):
             self.objects[kind, "", name]["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
 
     def apply(self, document: dict) -> dict:
-        """What goes stays on its way, whatever else is changed of it."""
+        """Keep the deletion mark of an object, whatever else changes in it."""
         meta = document["metadata"]
         there = self.objects.get((document["kind"], meta.get("namespace", ""), meta["name"]), {"metadata": {}})
         mark = {key: there["metadata"][key] for key in ("deletionTimestamp",) if key in there["metadata"]}
@@ -77,7 +77,7 @@ def test_quota_given_again_while_jobs_hold_the_last_one_is_refused_for_now_and_c
 
 
 class Raced(FakeCluster):
-    """A cluster in which another person recreates what all teams share, once it was looked for."""
+    """A cluster in which another person recreates the objects that all teams share, right after they were listed."""
 
     def list(self, kind: str, namespace: str = "", *, labels: str = "", fields: str = "") -> list[dict]:
         if kind == "ClusterRoleBinding":

@@ -1,4 +1,4 @@
-"""What a command line says of a team: all that is wrong with it at once, or what changes and what stays."""
+"""Command lines about teams: all errors reported at once, or the fields that change and those that stay."""
 
 import re
 

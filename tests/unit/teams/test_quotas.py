@@ -1,4 +1,4 @@
-"""Who has how much: never more than there is, whatever teams are given."""
+"""Quotas: their sum never exceeds the cluster, for any quotas of teams."""
 
 import pytest
 from hypothesis import assume, given, settings
@@ -18,7 +18,7 @@ V4_16 = FLAVORS[0]
 
 
 def there(cpus=8, memory_gb=32, **slices):
-    """The ClusterQueues of a cluster with so many slices of each."""
+    """Return the ClusterQueues of a cluster with this many slices of each shape."""
     shapes = {shape: slices[name] for shape, name in zip(SHAPES, ("a", "b", "c", "d"), strict=True) if name in slices}
     documents = render.queues(shapes, [], cpus=cpus, memory_gb=memory_gb)
     return [one for one in documents if one["kind"] == "ClusterQueue"]

@@ -1,4 +1,4 @@
-"""What `tpu team` prints, at the widths that people have."""
+"""Output of `tpu team` at common terminal widths."""
 
 import os
 import sys
@@ -19,7 +19,7 @@ ROWS = [
 
 @pytest.fixture
 def screen(monkeypatch, capsys):
-    """The lines that a call prints on a terminal so wide; 0 is a file."""
+    """Return a function that gives the printed lines of a call at a terminal width; width 0 is a file."""
 
     def lines(width, call, *arguments):
         monkeypatch.setattr(team_tables.shutil, "get_terminal_size", lambda: os.terminal_size((width, 24)))

@@ -1,4 +1,4 @@
-"""Changes of teams, one write at a time: at no moment is more handed out than there is, also when the process dies."""
+"""Changes of teams, one write at a time: the sum never exceeds the cluster, even when the process dies."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ACCOUNT = "jobs"
 
 
 class World:
-    """A cluster with so many slices of each kind, whose sums are checked after every single write."""
+    """A cluster with a number of slices of each kind, whose sums are checked after every write."""
 
     def __init__(self) -> None:
         self.cluster = FakeCluster()
@@ -79,7 +79,7 @@ def test_quota_moved_to_another_flavor_never_hands_out_more_than_there_is():
     assert world.sums() == world.there
 
 
-MOVES = [  # of vision, and what speech has meanwhile
+MOVES = [  # quotas of vision before and after, and of speech meanwhile
     (quota(v4_16=4), quota(v4_32=4), quota(v5e_8=2)),
     (quota(v4_16=1, v5e_8=4), quota(v4_32=3, v5e_8=1), quota(v4_32=1)),
     (quota(v4_32=1), quota(v4_32=4), quota(v4_16=4)),
@@ -159,7 +159,7 @@ def test_quotas_are_changed_by_one_at_a_time_and_a_dead_one_holds_up_nobody_for_
         real, renewals = waiting.sleep, []
 
         def sleep(seconds: float) -> None:
-            """The holder works on, and renews what it holds."""
+            """Advance time while the holder continues to renew its lock."""
             real(seconds)
             held = world.cluster.get("Lease", lock.NAME, lock.NAMESPACE)
             if int(waiting.now()) % 5 == 0:

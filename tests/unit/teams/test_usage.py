@@ -1,4 +1,4 @@
-"""What queues have handed out, counted from the jobs that hold it, whatever Kueue wrote of the queues so far."""
+"""Slices handed out by queues, counted from the jobs that hold them, independent of Kueue's queue status."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_queue_without_a_cohort_borrows_nothing():
 
 
 class Lagging(FakeCluster):
-    """A cluster whose Kueue has let a job in, and has not written that into the status of the queue."""
+    """A cluster whose Kueue has admitted a job but has not updated the status of the queue."""
 
     def __init__(self, *jobs: dict) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Why jobs wait: one sentence from what Kueue reports, for whoever sees all teams and for whoever sees one."""
+"""Reasons why jobs wait: one sentence from Kueue's report, for users who see all teams and users who see one."""
 
 import pytest
 from hypothesis import given
@@ -15,7 +15,7 @@ FLAVORS = [
 
 
 def workload(job, *, team="red", slices=1, priority=0, at=0, conditions=(), selector=V4_16, **spec):
-    """A job of v4-16 slices: two hosts of four chips each."""
+    """Return a job of v4-16 slices: two hosts of four chips each."""
     pod = {
         "containers": [{"resources": {"requests": {"google.com/tpu": 4, "cpu": "96", "memory": "100G"}}}],
         "nodeSelector": selector,

@@ -1,4 +1,4 @@
-"""Templates are compiled once; whatever becomes of what was stored of them, the text is the same."""
+"""Compiled templates: each is compiled once, and damage to the stored form does not change the text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whole manifests, read by eye once and kept: UPDATE_GOLDEN=1 writes them anew after a change that is meant."""
+"""Whole manifests, reviewed once and kept: UPDATE_GOLDEN=1 rewrites them after an intended change."""
 
 import os
 from dataclasses import replace
@@ -123,7 +123,7 @@ def test_golden_jobs_are_valid_for_kubernetes(name):
 
 
 def test_kueue_files_are_what_the_templates_make_for_the_guides_environment():
-    """Two v4-32 slices, a CPU pool of three n1-standard-4 of which half is for jobs, one namespace."""
+    """The environment: two v4-32 slices, a CPU pool of three n1-standard-4 (half of it for jobs), one namespace."""
     files = render.queue_files({catalogue.find("v4-32"): 2}, ("tpu-training",), cpus=6, memory_gb=24)
     files["account.yaml"] = render.account_file("tpu-training", "cloud-tpu-sa")
     for name, text in files.items():

@@ -1,4 +1,4 @@
-"""What a plan becomes: the promises of the JobSet, one by one."""
+"""Rendering of a plan: the guarantees of the JobSet, one by one."""
 
 import re
 from dataclasses import replace
@@ -50,7 +50,7 @@ def env_of(pod):
 
 
 def as_jobs(document):
-    """The Jobs that JobSet makes of it."""
+    """Yield the Jobs that JobSet creates from the document."""
     for job in document["spec"]["replicatedJobs"]:
         meta = {**job["template"]["metadata"], "name": f"{document['metadata']['name']}-{job['name']}-0"}
         yield {"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "spec": job["template"]["spec"]}
@@ -240,7 +240,7 @@ def decided(document, **failure):
 
 
 def job_failure(document, *, code=0, disrupted=False, reason=None):
-    """Reason and message of a Job whose pod ended so, as Kubernetes 1.36 writes them (pod_failure_policy.go)."""
+    """Return reason and message of a Job whose pod ended so, as Kubernetes 1.36 does (pod_failure_policy.go)."""
     spec = job_of(document)["template"]["spec"]
     assert spec["backoffLimit"] == 0
     container = pod_of(document)["containers"][0]["name"]
@@ -259,7 +259,7 @@ def job_failure(document, *, code=0, disrupted=False, reason=None):
 
 
 def first_rule(document, failures):
-    """The rule that JobSet 0.12 takes: the first that fits any failed Job."""
+    """Return the rule that JobSet 0.12 applies: the first that matches any failed Job."""
     for rule in document["spec"]["failurePolicy"]["rules"]:
         for reason, message in failures:
             patterns = rule.get("onJobFailureMessagePatterns", [""])

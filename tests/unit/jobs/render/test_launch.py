@@ -21,7 +21,7 @@ FOUND = {shell: shutil.which(shell) for shell in ("dash", "bash", "busybox", "sh
 SHELLS = list({os.path.realpath(path): shell for shell, path in FOUND.items() if path}.values())
 
 SLOWER = SCRIPT.replace("sleep 3 ", "sleep 60 ")
-"""The same with a delay that no busy machine can be taken for."""
+"""The same script with a delay longer than any caused by a busy machine."""
 assert SLOWER != SCRIPT
 
 GIVEN = {"TPUKIT_FIRST_ATTEMPT": "0", "TPUKIT_FIRST_STAGE": "0", "TPUKIT_RESTARTS": "0"}
@@ -163,7 +163,7 @@ def test_launch_attempt_and_stage_count_on_from_the_first_of_the_jobset(launch, 
 
 
 def packed(folder, files, parts):
-    """A folder as a pod finds it: the archive in parts."""
+    """Write an archive in parts to the folder, as a pod finds it."""
     archive = io.BytesIO()
     with tarfile.open(fileobj=archive, mode="w:gz") as tar:
         for name, text in files.items():
@@ -199,14 +199,14 @@ def test_launch_broken_code_ends_as_a_command_that_cannot_start(launch, shell, t
 
 @each_shell
 def test_launch_raises_the_limit_of_locked_memory_and_says_so_where_it_may_not(shell):
-    """In KiB; the limit of this process bounds what the shells may do."""
+    """Values are in KiB; the limit of this process bounds what the shells may do."""
     hard = 4096
 
     def run(wanted):
         line = [*(["busybox", "sh"] if shell == "busybox" else [shell]), "-c", SCRIPT, "tpukit-launch"]
         limited = ["prlimit", "--memlock=65536:4194304", *line, "sh", "-c", "ulimit -l"]
         env = {**os.environ, **GIVEN, **({"TPUKIT_MEMLOCK": wanted} if wanted else {})}
-        # Without SYS_RESOURCE, as a container has it: root could raise any limit.
+        # Drop SYS_RESOURCE, as containers do, because root could raise any limit.
         dropped = ["setpriv", "--bounding-set=-sys_resource", "--inh-caps=-sys_resource", *limited]
         return subprocess.run(dropped, env=env, capture_output=True, text=True, timeout=PATIENCE, check=True)
 

@@ -1,4 +1,4 @@
-"""The queues: that what tpukit renders for a job can be admitted by them."""
+"""Queues: they can admit every job that tpukit renders."""
 
 import re
 from itertools import product
@@ -114,8 +114,8 @@ def jobset(spec):
 KINDS = ["on-demand", "spot", "flex-start", "reservation:ours", "reservation:other"]
 
 
-# Kueue ignores a label that no flavor of the queue has, and no node says that it is not reserved: a job for a
-# reservation in a queue without one passes for an on-demand job, until it is evicted because no host came.
+# Kueue ignores a label that no flavor of the queue has, and no node is labelled as not reserved. A job for a
+# reservation passes for an on-demand job in a queue without one, until it is evicted because no host came.
 UNKNOWN_TO_KUEUE = ("reservation:ours", "on-demand")
 
 
@@ -147,7 +147,7 @@ def test_flavor_of_somebody_else_is_no_kind_of_ours(flavor):
 
 
 def fits(flavor, pod, flavors):
-    """As Kueue matches them: by selectors and affinities whose keys any flavor has, and by the flavor's taints."""
+    """Match as Kueue does: by selectors and affinities whose keys any flavor has, and by the flavor's taints."""
     keys = {key for other in flavors.values() for key in other["spec"]["nodeLabels"]}
     wanted = {key: value for key, value in pod["nodeSelector"].items() if key in keys}
     required = pod.get("affinity", {}).get("nodeAffinity", {}).get("requiredDuringSchedulingIgnoredDuringExecution", {})

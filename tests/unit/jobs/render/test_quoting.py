@@ -1,6 +1,6 @@
-"""No value can change the shape of a document, and every value arrives as it was.
+"""Quoting: no value changes the shape of a document, and every value arrives unchanged.
 
-The specs here are made without their checks: what the checks would refuse must not matter.
+The specs are built without validation, because the result must not depend on it.
 """
 
 import string
@@ -77,7 +77,7 @@ PLAN = plan.make(SPEC, SETTINGS, "gke", snapshot=Snapshot("digest", "commit", di
 
 @st.composite
 def plans(draw):
-    """A plan in which every text is anything."""
+    """Draw a plan in which every text is arbitrary."""
     spec = SPEC.replace(
         **{
             "command": (draw(something), draw(anything)),
@@ -138,7 +138,7 @@ VARIABLES = dict.fromkeys((*string.ascii_uppercase, "HOME", "id", ""), "expanded
 
 
 def kubelet(text):
-    """A value as the kubelet passes it on (third_party/forked/golang/expansion of Kubernetes)."""
+    """Expand a value as the kubelet does (third_party/forked/golang/expansion of Kubernetes)."""
     out, at = [], 0
     while at < len(text):
         char, after = text[at], text[at + 1 : at + 2]
@@ -177,12 +177,12 @@ def test_quoted_value_reads_back_from_yaml_on_one_line(value):
     assert quoted.splitlines() == [quoted]
     text = f"key: {quoted}\n"
     assert template.parse(text) == [{"key": value}]
-    assert yaml.safe_load(text) == {"key": value}  # where there is no libyaml
+    assert yaml.safe_load(text) == {"key": value}  # for installations without libyaml
 
 
 @pytest.fixture
 def fill(tmp_path, monkeypatch):
-    """Fills a template that is given as text."""
+    """Return a function that fills a template given as text."""
     monkeypatch.setattr("tpukit.core.resources.folder", lambda name: tmp_path)
 
     def fill(shape, **context):

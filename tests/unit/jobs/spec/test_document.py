@@ -1,4 +1,4 @@
-"""YAML as job files are read: its values, its places, and what is refused of it."""
+"""YAML of job files: values, positions, and refused constructs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _message(text: str) -> str:
         ("3E8", 3e8),
         (".5", 0.5),
         ("-.inf", -math.inf),
-        # what YAML 1.1 reads as something else
+        # values that YAML 1.1 reads differently
         ("yes", "yes"),
         ("no", "no"),
         ("on", "on"),

@@ -1,4 +1,4 @@
-"""The fleet file: what it says, what flags say over it, and everything that is wrong with both at once."""
+"""The fleet file: its fields, overrides from flags, and all errors of both reported together."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def asked(file: Path | None, *words: str) -> FleetSpec:
-    """As the command reads it."""
+    """Return the spec as the command reads it."""
     argv = [*([str(file)] if file else []), *words]
     params = command.commands["deploy"].make_context("deploy", argv).params  # type: ignore[attr-defined]
     return fleet_flags.spec_of(params.pop("file"), params)

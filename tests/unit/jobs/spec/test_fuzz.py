@@ -1,4 +1,4 @@
-"""No text makes the loader fail in any way but Invalid, and no value changes on its way through."""
+"""Arbitrary text makes the loader fail only with Invalid, and values pass through unchanged."""
 
 from __future__ import annotations
 

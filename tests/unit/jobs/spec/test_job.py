@@ -1,4 +1,4 @@
-"""A right job file: what its fields become, and that nothing is lost on the way to JSON and back."""
+"""A valid job file: its fields, and a lossless round trip through JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`progress:` of a job file: patterns that are refused, each with its line and a hint, and those that are taken."""
+"""`progress:` of a job file: accepted patterns, and refused ones with their line and a hint."""
 
 from __future__ import annotations
 

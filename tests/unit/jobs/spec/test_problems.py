@@ -1,4 +1,4 @@
-"""Wrong job files: every message, whole, as a stranger reads it."""
+"""Invalid job files: every message in full."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ BAD_LINES = [
     ("name: 7", "name: 7 is not text", 'put it in quotes: name: "7"'),
     ("name: [a]", "name: a list is not text", "write name: pretrain"),
     ("name:", "name is missing", "add name: pretrain"),
-    # slices of TPU
+    # TPU slices
     ("tpu: v4-33", "tpu: there is no TPU named 'v4-33'", "write v4-32 or v4-64; `tpu catalogue` lists them all"),
     ("tpu: v4-4", "tpu: there is no TPU named 'v4-4'", "write v4-8 for 4 chips, as these names count TensorCores"),
     ("tpu: 4", "tpu: 4 is not the name of a TPU", "write the name of one: v4-32"),
@@ -122,7 +122,7 @@ BAD_LINES = [
         (f"env: {{{name}: x}}", f"env.{name}: this name is reserved", "leave it out: tpukit sets it for each host")
         for name in ("TPUKIT_JOB", "TPU_WORKER_ID", "MEGASCALE_PORT", "JAX_COORDINATOR_ADDRESS", "TPU_TOPOLOGY")
     ),
-    # places to write to
+    # destinations
     ("workdir: s3://b/x", "workdir: 's3://b/x' is not allowed", "write gs://BUCKET/PATH, or a folder on this machine"),
     (
         "workdir: gs://b-1/../x",

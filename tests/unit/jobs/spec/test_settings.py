@@ -1,4 +1,4 @@
-"""The person's settings file."""
+"""The user's settings file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Documents between versions: what one does not know it keeps, wherever it is."""
+"""Documents across versions: unknown fields are kept at every level."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ jobs = st.builds(
     attempts=st.lists(attempts, max_size=3).map(tuple),
     outcome=st.none() | outcomes,
 )
-# Names that no record has: a newer version put them there.
+# Field names of a newer version, unknown to every record.
 unknown = st.dictionaries(st.text("xyz", min_size=1), values, min_size=1, max_size=3)
 
 
@@ -186,7 +186,7 @@ def test_read_a_job_of_a_newer_version_is_an_entry_with_its_fields_kept():
 
 @given(st.lists(st.tuples(st.floats(allow_nan=False, allow_infinity=False), st.text("ab-", max_size=3)), max_size=20))
 def test_rank_sorts_as_number_and_key_do(pairs):
-    pairs = [(number + 0.0, key) for number, key in pairs]  # there are two zeros, and they are equal
+    pairs = [(number + 0.0, key) for number, key in pairs]  # -0.0 and 0.0 are equal
     assert sorted(pairs) == sorted(pairs, key=lambda pair: native.rank(*pair))
 
 

@@ -1,4 +1,4 @@
-"""Firestore without a server: what its errors become, listeners that come and go, and a project without credentials."""
+"""Firestore without a server: error mapping, listeners, and a project without credentials."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_open_without_the_package_says_what_to_install(monkeypatch):
 
 
 class Server:
-    """One that can be away, and counts who listens."""
+    """A server that can be unavailable, and counts its listeners."""
 
     def __init__(self) -> None:
         self.up = True

@@ -1,4 +1,4 @@
-"""`tpu store`: what it shows, and jobs that move from one home to another."""
+"""`tpu store`: its output, and jobs that move from one home to another."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def test_move_takes_what_the_job_manager_remembers_with_its_events(tmp_path):
 
 @pytest.fixture
 def shared(tpu, store, firestore, tmp_path):
-    """The address of an empty database, and a way to point the settings at a home."""
+    """Yield the address of an empty database, and a function that points the settings at a home."""
 
     def close() -> None:
         if context.store.cache_info().currsize:
@@ -221,7 +221,7 @@ def test_move_with_an_active_job_keeps_the_mark_of_its_hardware_and_closes_the_o
     assert context.sender() == before
     assert {entry.key for entry in everything(context.store(), JOBS, states=ACTIVE)} == {"on-gke", "on-tpu-vm"}
     assert context.store().keys(WORKERS) == {"w"}
-    assert tpu("move", "sqlite").exit_code == 0  # and back: what happened meanwhile is not lost
+    assert tpu("move", "sqlite").exit_code == 0  # and back: changes made meanwhile are kept
     assert store.acquire("jobs/on-gke", Holder("b"), 60)
 
 
@@ -237,7 +237,7 @@ def test_move_back_brings_what_happened_meanwhile(tpu, store, shared):
     context.sender()
     change(context.store(), JOBS, "a", lambda one: msgspec.structs.replace(one, message="further"))
     use(address)
-    again = tpu("move", "sqlite")  # what was left replaces nothing a second time
+    again = tpu("move", "sqlite")  # leftovers replace nothing a second time
     assert isinstance(again.exception, Conflict)
     assert store.get(JOBS, "a").value.message == "further"
 
@@ -266,7 +266,7 @@ def test_lease_that_is_acquired_in_the_moment_in_which_the_database_is_left_is_r
     source, target = open_store("firestore://simulated-1", tmp_path), SqliteStore(tmp_path / "new.db")
 
     def leave(call: str) -> None:
-        if call == "commit":  # the lease was read, and is not written yet
+        if call == "commit":  # the lease was read but is not written yet
             firestore.before = lambda call: None
             mark.begin_move(source, target, ("own", "theirs"), active=True, at=1.0)
 

@@ -1,4 +1,4 @@
-"""Writes to Firestore go no faster than its quota, however many threads write."""
+"""Writes to Firestore stay within its quota, for any number of threads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which process holds something, and whether it is still there."""
+"""The process that holds something, and whether it is alive."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_another_process_is_dead_once_it_was_killed_and_not_before(other):
     assert holder.name != this_process().name
     assert not is_dead(holder)
     child.send_signal(signal.SIGSTOP)
-    assert not is_dead(holder)  # it can go on at any moment
+    assert not is_dead(holder)  # it can resume at any moment
     child.send_signal(signal.SIGCONT)
     child.kill()
     child.wait(timeout=PATIENCE)
@@ -56,7 +56,7 @@ def test_process_whose_id_was_used_again_is_dead():
 
 
 def test_process_of_a_cloned_machine_is_never_known_to_be_dead(monkeypatch):
-    """Two machines of one image: machine id, host name and namespace are equal, and no process here has its id."""
+    """Two machines of one image share machine id, host name and namespace; the process id does not exist here."""
     process._machine.cache_clear()
     process._boot.cache_clear()
     monkeypatch.setattr(process, "_text", lambda path: "b-2" if path.name == "boot_id" else "same")
@@ -92,7 +92,7 @@ def test_process_of_another_machine_or_of_nobody_is_never_known_to_be_dead():
 
 
 def test_process_that_may_not_be_seen_is_not_dead(monkeypatch):
-    """/proc hides what belongs to others where it is mounted so: a signal still reaches them."""
+    """/proc can be mounted to hide processes of other users: a signal still reaches them."""
     monkeypatch.setattr(process, "_started", lambda pid: "")
     assert not is_dead(msgspec.structs.replace(this_process(), started="another-boot/1"))
 

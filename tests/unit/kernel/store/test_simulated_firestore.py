@@ -1,4 +1,4 @@
-"""What every home of the store promises, shown on a simulated Firestore: all but that which needs several processes."""
+"""The suite for every home of the store, on a simulated Firestore: all but the parts that need several processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The store's SQLite file: versions, damage, disks that are full or may not be written, clocks, and many jobs."""
+"""The store's SQLite file: versions, damage, full and read-only disks, clocks, and many jobs."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ OLD_JOB = """{"id": "%s", "place": "gke", "team": "t", "owner": "me", "created":
 
 
 def test_open_file_of_the_first_version_has_its_jobs_and_events(path):
-    """Made as tpukit 0.1 made it, statement by statement."""
+    """Create the file statement by statement as tpukit 0.1 did."""
     with sqlite3.connect(path) as db:
         for statement in MIGRATIONS[0].split(";"):
             db.execute(statement)
@@ -260,7 +260,7 @@ def test_watch_is_not_woken_by_leases(path):
 
 
 def test_list_of_a_page_decodes_no_more_than_it_gives(path, monkeypatch):
-    """With 10,000 jobs, most of them ended, a page costs what a page holds."""
+    """The cost of a page depends on the page size, even with 10,000 jobs that are mostly ended."""
     store = SqliteStore(path)
     state = [State.COMPLETED, State.PENDING, State.RUNNING, State.FAILED]
     doc = codec.encode(JOBS, Job("x", "local", "t", "me", 0.0, plan={"filler": "x" * 2000}), {}, 1)
@@ -367,7 +367,7 @@ def test_disk_read_only_is_refused_at_once_with_a_way_out(tmp_path):
 
 
 def _after_power_loss(path: Path, frames_lost: int, to: Path) -> SqliteStore:
-    """A copy of the file as a disk may have it after a loss of power: without the last frames of its log."""
+    """Copy the file as a disk may have it after a power loss: without the last frames of its log."""
     to.write_bytes(path.read_bytes())
     log = path.with_name(f"{path.name}-wal").read_bytes()
     page = int.from_bytes(path.read_bytes()[16:18], "big")
@@ -394,12 +394,12 @@ def test_power_loss_leaves_an_earlier_state_and_never_half_of_a_write(path, tmp_
 
 
 def test_power_loss_after_a_launch_repeats_the_same_attempt_which_its_place_takes_for_the_same(path, tmp_path):
-    """What was lost is found again: an attempt is known by its number and its names, which come out equal."""
+    """The lost launch is repeated: an attempt is identified by its number and names, which come out equal."""
     spec = JobSpec.from_json({"name": "a", "tpu": "v4-16", "command": ["true"], "capacity": "spot"})
     store = SqliteStore(path)
     before = store.create(JOBS, "a-1", job())
     lost = SqliteStore(tmp_path / "lost.db")
-    lost.create(JOBS, "a-1", job())  # as the disk has it: the launch is not there
+    lost.create(JOBS, "a-1", job())  # on the disk, the launch is missing
     first, again = (decide(one.get(JOBS, "a-1").value, spec, None, 5.0) for one in (store, lost))
     assert (first.act, first.job) == (again.act, again.job)
     store.put(JOBS, before, first.job)
@@ -450,7 +450,7 @@ def test_clock_a_day_ahead_and_then_right_does_not_keep_a_queued_job_for_a_day()
     now = ManualClock().now()
     queued = QueuedJob(code="1", created_at=now, updated_at=now, status="running")
     lost = finish("q", queued, Outcome(Reason.HOST_LOST), now + 86_400.0)
-    assert not claimable(lost, now + 86_400.0)  # it waits its seconds
+    assert not claimable(lost, now + 86_400.0)  # it waits for its delay
     assert claimable(lost, now)
     later = finish("q", msgspec.structs.replace(lost, status="running"), Outcome(Reason.HOST_LOST), now + 10.0)
     assert claimable(later, now + 400.0)

@@ -1,4 +1,4 @@
-"""Which attempt a JobSet is at: from counts alone, however many events happened while nobody watched."""
+"""The current attempt of a JobSet, from counts alone, for any number of unobserved events."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ happenings = st.lists(st.sampled_from([*Event, "look", "kueue counts anew"]), ma
 
 
 class Cluster:
-    """One JobSet, and what happens to it."""
+    """One JobSet and its events."""
 
     def __init__(self) -> None:
         self.restarts = self.counted = self.evictions = self.workloads = 0
@@ -33,7 +33,7 @@ class Cluster:
 
 
 def catch_up(learned: dict, state: JobSetState, number: int) -> tuple[list[Event], dict]:
-    """As a driver does it, round by round; each time from the record alone."""
+    """Process events round by round as a driver does, each time from the record alone."""
     ended = []
     while True:
         where, began = locate(number + len(ended), Position.of(learned), state)
@@ -49,7 +49,7 @@ def catch_up(learned: dict, state: JobSetState, number: int) -> tuple[list[Event
 
 @given(happenings)
 def test_events_between_looks_end_as_many_attempts_each_once(script):
-    """Where Kueue makes the Workload anew, evictions that nobody had seen until then are known to nobody."""
+    """Where Kueue recreates the Workload, unobserved evictions are lost."""
     cluster, learned = Cluster(), {}
     ended: list[Event] = []
     happened: Counter[Event] = Counter()

@@ -1,4 +1,4 @@
-"""Which events say that there are no chips, and which that the project may not have them."""
+"""Events that report missing chips, and events that report missing quota."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def event(at: float, said: scale_events.Said, name: str = "a", **fields: Any) ->
 @pytest.mark.parametrize(
     ("reason", "message", "means"),
     [
-        # What people report from GKE.
+        # Reports of GKE users.
         (
             "FailedScaleUp",
             "Node scale up in zones us-west1-b associated with this pod failed: GCE out of resources. Pod is at risk "
@@ -54,7 +54,7 @@ def event(at: float, said: scale_events.Said, name: str = "a", **fields: Any) ->
             "scheduled",
             None,
         ),
-        # What Compute Engine says, passed on by what makes node pools for JobSets.
+        # Messages of Compute Engine, forwarded by the component that creates node pools for JobSets.
         (
             "NodePoolCreationFailed",
             "Not all instances running in IGM after 35m. Expected 4, running 0. Current errors: [GCE_STOCKOUT]: "
@@ -72,7 +72,7 @@ def event(at: float, said: scale_events.Said, name: str = "a", **fields: Any) ->
         ("NodePoolCreationFailed", "Quota 'TPU_LITE_PODSLICE_V5' exceeded. Limit: 0.0 in region us-west4.", NO_QUOTA),
         ("NodePoolCreationFailed", 'There is no more capacity in the zone "us-central2-b"', NO_CAPACITY),
         ("NodePoolCreationFailed", "Error 400: tpu_topology is invalid", None),
-        # The quota of a namespace is nothing of Google's.
+        # A namespace quota is not Google's.
         ("FailedCreate", 'pods "a" is forbidden: exceeded quota: compute, requested: cpu=1', None),
     ],
 )
@@ -148,7 +148,7 @@ def test_order_of_the_list_means_nothing_and_a_pod_that_was_placed_last_lacks_no
     got = shortage(events, ["a", "b"])
     random.shuffle(events)
     again = shortage(events, ["a", "b"])
-    # Two failures of one second and one pod are as good as each other.
+    # Failures of the same pod in the same second are interchangeable.
     assert (got is None, got and got.at) == (again is None, again and again.at)
     assert got is None or got.message in (STOCKOUT.message, QUOTA.message)
     assert shortage([*events, event(6, SCHEDULED, "a"), event(6, SCHEDULED, "b")], ["a", "b"]) is None

@@ -1,4 +1,4 @@
-"""Logs of attempts that nobody followed, read back from Cloud Logging: against the emulator, on its own wire."""
+"""Logs of attempts that no driver followed, read back from Cloud Logging through the emulator."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ JOBSET = "jobset.sigs.k8s.io"
 
 
 class Pods:
-    """What pods printed, as files."""
+    """Files with the output of pods."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -202,7 +202,7 @@ def test_token_that_the_service_does_not_know_is_denied(google, pods, monkeypatc
 
 @pytest.fixture
 def nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A machine without credentials; its only folder of programs, which is empty."""
+    """Set up a machine without credentials and with an empty PATH folder, and return that folder."""
     programs = tmp_path / "bin"
     programs.mkdir()
     monkeypatch.setenv("PATH", str(programs))

@@ -1,4 +1,4 @@
-"""Which context leads to the cluster that a job was sent to: by uid, by address, from inside a pod."""
+"""The kubeconfig context of the cluster that a job was sent to: by uid, by address, from inside a pod."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Cluster:
 
 
 def clusters(contexts, current="a", clock=None):
-    """`contexts`: name to Cluster."""
+    """Return the clusters of a kubeconfig; `contexts` maps names to Cluster objects."""
     listed = [Context(name, one.server) for name, one in contexts.items() if name]
     config = Kubeconfig(lambda: listed, lambda: current, lambda name: contexts[name])
     return Clusters(clock or ManualClock(), config)

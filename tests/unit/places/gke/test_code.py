@@ -1,4 +1,4 @@
-"""Code on its way to a cluster: packed the same everywhere, shared by its hash, and removed when nobody needs it."""
+"""Code on its way to a cluster: packed reproducibly, shared by its hash, and removed when unused."""
 
 from __future__ import annotations
 

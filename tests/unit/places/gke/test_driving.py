@@ -1,4 +1,4 @@
-"""Jobs on a cluster that goes on while nobody watches."""
+"""Jobs on a cluster that continues without a driver."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_two_evictions_while_nobody_drove_and_one_before_the_first_look_are_not_
 @pytest.mark.parametrize("watched", [True, False])
 @pytest.mark.parametrize("rule", ["pass", "resume", "pre"])
 def test_eviction_that_jobset_takes_for_a_failure_of_the_leaving_hosts_is_still_one(driving, rule, watched):
-    """They end with 143, which under rule pass fails the JobSet, before it is seen that it was suspended."""
+    """The hosts end with 143, which fails the JobSet under rule pass before the driver sees the suspension."""
     job_id = driving.send(rule=rule)
     cluster = driving.cluster
     driving.run(job_id) if watched else driving.tick()
@@ -69,7 +69,7 @@ def test_eviction_that_jobset_takes_for_a_failure_of_the_leaving_hosts_is_still_
     driving.clock.sleep(60.0)
     driving.new_driver()
     driving.tick(5)
-    cluster.leave(job_id)  # the JobSet that ended makes room
+    cluster.leave(job_id)  # the JobSet that ended frees its room
     driving.tick(5)
     cluster.admit(job_id)
     cluster.start(job_id)
@@ -82,7 +82,7 @@ def test_eviction_that_jobset_takes_for_a_failure_of_the_leaving_hosts_is_still_
 
 @pytest.mark.parametrize("rule", ["pass", "resume", "pre"])
 def test_eviction_that_fails_the_jobset_when_it_is_let_in_again_is_still_one(driving, rule):
-    """The driver saw the eviction; the Jobs count the hosts that had left once they are resumed."""
+    """The driver saw the eviction; once the Jobs are resumed, they count the hosts that had left."""
     job_id = driving.send(rule=rule)
     cluster = driving.cluster
     driving.run(job_id)
@@ -115,7 +115,7 @@ def test_restarts_that_nobody_saw_are_charged_as_jobset_counted_them(driving):
 
 
 def test_program_that_aborts_by_itself_is_charged_and_stopped_when_its_budget_is_spent(driving):
-    """JobSet takes exit code 134 for a lost peer, and would repeat it for ever."""
+    """JobSet treats exit code 134 as a lost peer, and would repeat it forever."""
     job_id = driving.send(rule="pre", max={"restarts": 1})
     cluster = driving.cluster
     driving.run(job_id)
@@ -373,8 +373,10 @@ RULES = ("pass", "resume", "rerun", "reapply", "pre")
 
 @pytest.mark.parametrize("seed", range(30))
 def test_cluster_that_acts_by_itself_between_any_two_calls(tmp_path, seed):
-    """An ended record implies that nothing runs (checked after every round); lost hardware is never charged; every
-    active job comes to its end when the trouble is over."""
+    """An ended record implies that nothing runs (checked after every round).
+
+    Lost hardware is never charged, and every active job ends once the faults are over.
+    """
     driving = Driving(tmp_path, seed)
     dice, cluster = driving.cluster.dice, driving.cluster
     ids = [

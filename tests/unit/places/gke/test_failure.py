@@ -1,4 +1,4 @@
-"""Why attempts on a cluster end: told from their pods, and never at odds with what JobSet decided."""
+"""Reasons for the end of attempts on a cluster: found from their pods, and consistent with JobSet's decision."""
 
 import pytest
 from hypothesis import given
@@ -129,7 +129,7 @@ def test_restarted_agrees_with_jobset_about_who_pays_unless_hardware_was_lost(ev
     job_rule, rule = event
     said = restarted(job_rule, rule, first, second)
     if rule == "userError" and MEANINGS[said.reason].lost:
-        # JobSet saw an exit code before Kubernetes said that a host was taken.
+        # JobSet saw an exit code before Kubernetes reported the disruption of a host.
         assert any(one and one["status"]["conditions"] for one in (first, second))
         return
     theirs, ours = MEANINGS[RULE_OF[rule]], MEANINGS[said.reason]

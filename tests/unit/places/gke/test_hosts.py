@@ -1,4 +1,4 @@
-"""What a record holds of hosts when their pods are gone."""
+"""A record's information about hosts whose pods are gone."""
 
 import json
 

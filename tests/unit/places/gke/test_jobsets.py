@@ -1,4 +1,4 @@
-"""What a cluster says of one JobSet."""
+"""A cluster's view of one JobSet."""
 
 from support.gke_world import ADMITTED, condition, jobset, pod, state_of, time, workload
 from tpukit.places.gke.jobsets import JobSetState, seconds

@@ -1,4 +1,4 @@
-"""One look for many jobs: what it costs the API server, and what it says when that is away."""
+"""One list for many jobs: its cost for the API server, and its error when the server is unavailable."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_list_of_an_api_server_that_hangs_ends_as_passing_trouble(server, lister
 
 
 def test_list_of_an_api_server_in_trouble_says_so_at_once_and_works_again_when_it_is_over(server, lister):
-    """Whoever asks again in a moment is not held up, and a person who looks once is not either."""
+    """Neither repeated reads nor a single read are delayed."""
     server.refusals = [(503, {})]
     began = time.monotonic()
     with pytest.raises(Transient):

@@ -1,4 +1,4 @@
-"""Logs for people: from the pods, from this machine, from Cloud Logging; and what is said when there are none."""
+"""Logs for people: from the pods, from this machine, from Cloud Logging; and the message when there are none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A host is lost while a job runs on a cluster, and its peers end with exit code 1: the user is not charged for it."""
+"""A host is lost while a job runs on a cluster and its peers exit with code 1: the user is not charged."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def driving(tmp_path):
 
 
 def begin(driving, **fields):
-    """A job of four hosts runs; the node of its second host."""
+    """Start a job of four hosts, and return its id and the node of its second host."""
     job_id = driving.send(**{"rule": "pre", "max": {"restarts": 0}, **fields})
     driving.run(job_id)
     lost_hosts.add_nodes(driving.cluster, job_id)
@@ -41,7 +41,7 @@ def begin(driving, **fields):
 
 
 def go_on(driving, job_id):
-    """Let the cluster make what the driver and JobSet ask for, until the next attempt runs."""
+    """Let the cluster carry out what the driver and JobSet request, until the next attempt runs."""
     first = driving.job(job_id).attempts[0]
     for _ in range(int(NODE_SECONDS) + 60):
         cluster = driving.cluster
@@ -300,7 +300,7 @@ def test_lost_host_that_does_not_come_back_is_named_with_its_node_while_the_next
 
 
 def hold_back(driving, job_id, node):
-    """As Kubernetes does it: a Job whose host failed removes the others, and fails only when the last of them ended."""
+    """Fail the peers as Kubernetes does: a Job with a failed host fails only after the last of the others ended."""
     for pod in driving.cluster.pods(job_id):
         if pod["spec"]["nodeName"] == node:
             pod["metadata"]["deletionTimestamp"] = driving.cluster.time()

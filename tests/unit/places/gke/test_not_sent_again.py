@@ -1,4 +1,4 @@
-"""A JobSet that was deleted after it was sent, on any machine, is not sent again; nor is a job that is to stop."""
+"""A JobSet deleted after submission, on any machine, is not sent again; nor is a job that is to stop."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def driving(tmp_path):
 
 
 def second_driver(driving):
-    """A driver on another machine that shares the store."""
+    """Return a driver on another machine that shares the store."""
     me = this_process()
     place = place_on(driving.cluster, driving.folder / "other")
     return Driver(driving.store, {"gke": place}, driving.clock, Holder("other", "other-machine", me.pid, me.started))
@@ -128,7 +128,7 @@ def test_stop_between_the_observation_and_a_repeated_submit_sends_nothing(drivin
     job_id = driving.send()
     driving.tick()  # sent
     driving.cluster.forget(job_id)
-    change(  # as a driver leaves it that was killed between sending and writing
+    change(  # as left by a driver that was killed between sending and writing
         driving.store,
         JOBS,
         job_id,

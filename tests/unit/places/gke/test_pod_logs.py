@@ -1,4 +1,4 @@
-"""Logs read in pieces: each line once and in order, whatever breaks; progress is evidence with a time."""
+"""Logs read in pieces: each line once and in order, despite errors; progress is evidence with a time."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ moments = st.lists(st.integers(0, 3_000_000_000), max_size=14).map(sorted)
 
 
 class Kubelet:
-    """Prints what it is told to, and breaks when it is told to."""
+    """A kubelet that prints prepared lines, and cuts connections on request."""
 
     def __init__(self, lines=(), cuts=()):
         self.lines, self.cuts = list(lines), list(cuts)
@@ -48,7 +48,7 @@ class Kubelet:
 
 
 def stamped(moment, text):
-    """As hosts give them: a time before each."""
+    """Prefix a line with its time, as hosts do."""
     return f"2026-01-01T00:00:{moment // 1_000_000_000:02}.{moment % 1_000_000_000:09}Z {text}"
 
 
@@ -111,7 +111,7 @@ def test_log_cache_of_several_writers_killed_anywhere_has_each_line_once(tmp_pat
     for _ in range(data.draw(st.integers(0, 3))):
         cache.append(lines[: data.draw(st.integers(0, len(lines)))], Position())
         if cache.file.exists():
-            with cache.file.open("ab") as log:  # a writer that was killed in the middle of a line
+            with cache.file.open("ab") as log:  # a writer killed in the middle of a line
                 log.write(data.draw(st.sampled_from([b"", b"2026-01-01T00:00:00.5Z hal", b"x"])))
     assert cache.append(lines, Position())
     assert list(cache.lines()) == lines
@@ -133,7 +133,7 @@ def progress(step):
 
 @pytest.fixture
 def watching(tmp_path):
-    """One host that is read."""
+    """Return a clock, a kubelet and the logs of one followed host."""
     clock, kubelet = ManualClock(), Kubelet()
     logs = PodLogs(clock, workers=0)
     logs.follow({"job/0": [target(kubelet, tmp_path / "log")]})

@@ -1,4 +1,4 @@
-"""Making and removing JobSets: twice is once, and never another one's."""
+"""Creation and removal of JobSets: idempotent, and never of another driver's JobSet."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def learned(cluster, one):
 
 
 def replace_by_a_newer_one(cluster, place, number=1):
-    """As another driver did it meanwhile."""
+    """Replace the JobSet by a newer one, as another driver might."""
     newer = handle(number)
     cluster.meanwhile = lambda: None
     cluster.forget(newer.plan.id)
@@ -43,7 +43,7 @@ def replace_by_a_newer_one(cluster, place, number=1):
 
 
 def once_before(cluster, call, action):
-    """Let it happen just before the next call of that name."""
+    """Run `action` right before the next call of that name."""
     original = cluster._call
 
     def hooked(name):
@@ -144,7 +144,7 @@ def with_code(digest="0" * 64):
 
 
 def test_code_that_is_gone_from_this_machine_and_from_the_cluster_is_said_and_waited_for(place):
-    """Another machine that shares the store may have it; a person who asks for another attempt is refused."""
+    """Another machine that shares the store may have the code; a request for another attempt is refused."""
     with pytest.raises(Transient, match=r"neither the cluster nor this machine has its code"):
         place.submit(handle(plan=with_code()))
     with pytest.raises(Invalid, match=r"is no longer in"):
@@ -184,7 +184,7 @@ def test_forget_says_where_a_jobset_may_be_left(place):
 
 
 def staged(place, plan):
-    """The code on this machine's shelf."""
+    """Put the plan's code on this machine's shelf."""
     folder = place._root / "code" / plan.snapshot.digest
     folder.mkdir(parents=True)
     (folder / "train.py").write_text("pass")
@@ -192,7 +192,7 @@ def staged(place, plan):
 
 
 def half_uploaded(cluster, digest):
-    """The first of two parts, packed by another machine's compressor."""
+    """Upload the first of two parts, packed by another machine's compressor."""
     cluster.create(code.config_maps("research", digest, [b"one", b"two"])[0])
 
 
@@ -264,7 +264,7 @@ def test_act_of_a_driver_that_lost_its_lease_changes_nothing(cluster, place, act
 
 @pytest.mark.parametrize("call", ["create JobSet", "delete JobSet"])
 def test_act_whose_driver_was_paused_before_the_call_is_not_sent(cluster, place, call):
-    """The lease is lost while the driver is suspended immediately before the call."""
+    """The lease is lost while the driver is suspended right before the call."""
     held = {"lease": True}
 
     def check():

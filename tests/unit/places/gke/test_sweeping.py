@@ -1,4 +1,4 @@
-"""What is swept: only what this store sent, that nobody knows of, that is old, and that was seen twice."""
+"""Sweeps remove only JobSets that this store sent, that no record knows, that are old, and that were seen twice."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tpukit.places.gke.sweeping import BETWEEN_SECONDS, CODE_AGE, MINIMUM_AGE
 
 @pytest.fixture
 def stray(tmp_path):
-    """A JobSet that a driver sent and never recorded."""
+    """Return a JobSet that a driver sent and never recorded."""
     cluster = FakeCluster(ManualClock())
     place = place_on(cluster, tmp_path / "data")
     sent = handle()
@@ -129,7 +129,7 @@ def in_team(team, name):
 
 
 def swept(cluster, place, known):
-    """Two sweeps, an hour apart; what they removed and complained of."""
+    """Sweep three times, an hour apart, and return the removals and complaints."""
     removed, complaints = [], []
     for _ in range(3):
         cluster.clock.sleep(3600.0)

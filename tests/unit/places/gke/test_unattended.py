@@ -1,4 +1,4 @@
-"""The limit for slices without a driver: set when a job is sent, moved on by its driver, never moved back."""
+"""The limit for slices without a driver: set at submission, extended by the driver, never moved back."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def place(cluster, tmp_path):
 
 
 def run(cluster, place, one=None):
-    """Send it and let its slices run, each as a Job."""
+    """Send the job and let its slices run, each as a Job."""
     one = one or handle()
     place.submit(one)
     cluster.admit(one.plan.id)

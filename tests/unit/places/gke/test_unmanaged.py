@@ -1,4 +1,4 @@
-"""JobSets that this store did not send: shown, adopted, stopped and sent again."""
+"""JobSets of other senders: shown, adopted, stopped and sent again."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_rerun_cut_off_at_any_call_loses_nothing_and_goes_on(tmp_path, fault):
             except (Killed, TpukitError):
                 assert cluster.jobset("theirs") or cluster.objects.get("ConfigMap"), "what to make is lost"
                 job = only(place)
-                if job.state is State.SCHEDULED:  # it was made, and only the answer was lost
+                if job.state is State.SCHEDULED:  # it was created, and only the answer was lost
                     break
                 continue
             break

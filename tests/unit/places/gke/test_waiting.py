@@ -1,4 +1,4 @@
-"""Why a job on a cluster does not run yet: one sentence, whatever it is."""
+"""The reason why a job on a cluster does not run yet, in one sentence."""
 
 import pytest
 
@@ -165,7 +165,7 @@ def test_why_host_of_the_last_attempt_that_cannot_leave_a_silent_node_is_named()
     assert said.startswith(
         "train-1-slice-0-1 of the last attempt is terminating on node node-1, which is NotReady since 00:01:40 UTC; "
     )
-    assert "about 10 minutes" in said  # what is done about it
+    assert "about 10 minutes" in said  # the remedy
     ready = {**node(), "metadata": {"name": "node-1", "labels": LABELS}}
     assert "terminating" not in why(PLAN, restarted, Surroundings(nodes=[ready]))
     assert "terminating" not in why(PLAN, restarted, Surroundings(nodes=None))

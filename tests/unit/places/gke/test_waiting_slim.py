@@ -1,4 +1,4 @@
-"""Why a job waits, from documents as they are read from a cluster: with the fields alone that tpukit names."""
+"""The reason why a job waits, from documents reduced to the fields that tpukit reads."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def slim(kind: str, document: Doc) -> Doc:
 
 
 def queued(capacity: str) -> Doc:
-    """The Workload that Kueue makes of a job's JobSet."""
+    """Return the Workload that Kueue creates for a job's JobSet."""
     spec = {"name": "train", "tpu": "v4-16", "slices": 2, "command": ["x"], "image": "i:1", "capacity": capacity}
     made = plan.make(JobSpec.from_json(spec), SETTINGS, "gke")
     (jobset,) = [one for one in render.documents(made) if one["kind"] == "JobSet"]

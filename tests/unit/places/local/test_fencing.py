@@ -1,4 +1,4 @@
-"""The local place: a driver that was stopped between its decision and its act starts and ends nothing of another's."""
+"""The local place: a driver suspended between decision and act starts and ends nothing of another driver."""
 
 from __future__ import annotations
 

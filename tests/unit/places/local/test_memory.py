@@ -1,4 +1,4 @@
-"""The local place: what it remembers of attempts does not grow without end."""
+"""The local place: its memory of attempts is bounded."""
 
 from __future__ import annotations
 

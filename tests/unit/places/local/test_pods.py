@@ -1,4 +1,4 @@
-"""Pods as process groups: every way to start, end, be stopped and be lost, with real processes."""
+"""Pods as real process groups: every way to start, end, stop and lose them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tpukit.core.errors import Transient
 from tpukit.places.local import processes as pods
 from tpukit.places.local.processes import Phase, Pod, PodState
 
-STANDARD = 0x7FFF_FFFF  # signals that a program can handle; the two beyond belong to the C library
+STANDARD = 0x7FFF_FFFF  # signals that a program can handle; the two above belong to the C library
 ENV = {"PATH": os.environ["PATH"]}
 
 
@@ -85,7 +85,7 @@ def test_start_environment_is_what_was_given_and_the_mark(folder):
 
 
 def test_start_program_finds_a_process_as_a_kubelet_makes_it(folder):
-    """No signal blocked or ignored, standard input empty, no open file but the three, its own session and group."""
+    """No blocked or ignored signal, empty standard input, only three open files, its own session and group."""
     script = (
         "import os, sys\n"
         "status = dict(line.split(':', 1) for line in open('/proc/self/status'))\n"
@@ -95,12 +95,12 @@ def test_start_program_finds_a_process_as_a_kubelet_makes_it(folder):
     )
     python(folder, script)
     assert ended(folder).code == 0
-    # Python itself ignores SIGPIPE and SIGXFSZ, so these two are looked at below; the fourth file is the listing.
+    # Python ignores SIGPIPE and SIGXFSZ, which the next test checks; the fourth file is the listing.
     assert log(folder).splitlines() == ["0 0", "'' True", "[0, 1, 2] 4"]
 
 
 def test_start_program_in_a_pipe_is_ended_by_its_reader(folder):
-    """Python ignores SIGPIPE and hands that down; a shell pipeline would then never end quietly."""
+    """Python ignores SIGPIPE and its children inherit that; a shell pipeline would then never end quietly."""
     shell(folder, "grep -h SigIgn /proc/self/status; yes | head -1; echo done")
     assert ended(folder).code == 0
     ignored, *rest = log(folder).splitlines()
@@ -159,13 +159,13 @@ def test_start_many_at_once_runs_once(folder):
 
 
 def test_start_while_somebody_looks_whether_it_runs_is_a_start(folder):
-    """Who looks holds the lock for a moment, which is no other shim."""
+    """A status check holds the lock for a moment without being another shim."""
     folder.mkdir()
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_SH)
         starter = threading.Thread(target=shell, args=(folder, "echo ran"))
         starter.start()
-        starter.join(1.0)  # by then its shim has most likely asked for the lock
+        starter.join(1.0)  # by then its shim has most likely requested the lock
     starter.join()
     assert pods.status(folder).phase is not Phase.ABSENT
     assert ended(folder).code == 0
@@ -198,7 +198,7 @@ def test_look_never_started_is_absent(folder):
 
 
 def test_order_of_ends_is_the_order_of_deaths_not_of_cleaning_up(home):
-    """A host that leaves much behind takes long to clean up after, and is still the first that failed."""
+    """A host that leaves many processes takes long to clean up, and is still the first that failed."""
     first, second = home / "first", home / "second"
     shell(first, "for i in $(seq 30); do setsid sleep 60 & done; sleep 0.3; exit 1")
     shell(second, f"while [ -e /proc/{pods.status(first).pid} ]; do :; done; exit 1")
@@ -232,7 +232,7 @@ def test_stop_stopped_process_is_killed_too(folder):
 
 
 def test_stop_again_and_again_tells_the_program_once_and_does_not_prolong_its_grace(folder):
-    """Whoever looks tells it again, every tick; a program may take a second SIGTERM for impatience."""
+    """Every tick repeats the stop; programs may treat a second SIGTERM as impatience."""
     shell(folder, "trap 'echo told' TERM; echo ready; while :; do sleep 0.01; done")
     until(lambda: "ready" in pods.tail(folder))
     pods.stop(folder, PATIENCE)
@@ -255,7 +255,7 @@ def test_stop_with_less_grace_hurries(folder):
 
 
 def test_stop_tells_the_first_process_alone(folder):
-    """Like a kubelet: a shell that does not pass it on hides the signal from its children here as it does on GKE."""
+    """A kubelet does the same: a shell that does not forward the signal hides it from its children here as on GKE."""
     shell(folder, "trap : TERM; sh -c 'trap \"echo child told\" TERM; echo ready; sleep 0.5'; exit 0")
     until(lambda: "ready" in pods.tail(folder))
     pods.stop(folder, 10)
@@ -301,7 +301,7 @@ def test_stop_after_the_end_changes_nothing(folder):
 
 
 def test_stop_before_the_start_is_the_end(folder):
-    """A shim that somebody launched before they were killed must not begin behind the back of whoever stopped it."""
+    """A shim launched by a killed starter must not start the pod after the stop."""
     pods.stop(folder, 5)
     assert pods.status(folder) == PodState(Phase.ENDED, code=143, signalled=True)
     shell(folder, "echo ran")
@@ -310,7 +310,7 @@ def test_stop_before_the_start_is_the_end(folder):
 
 
 def test_stop_while_it_starts_never_leaves_it_running(home):
-    """Stop and start race at every distance; whoever is first, the pod has ended soon after."""
+    """Stop and start race at every distance; in any order, the pod has ended soon after."""
     for index in range(12):
         folder = home / f"pod-{index}"
         starter = threading.Thread(target=shell, args=(folder, "sleep 60"))
@@ -322,7 +322,7 @@ def test_stop_while_it_starts_never_leaves_it_running(home):
 
 
 def test_stop_between_the_start_and_the_first_process_is_heard(folder):
-    """The shim has found no note and is about to fork: here it waits for pod.json, which is a pipe."""
+    """The shim has found no stop note and is about to fork; here it blocks on pod.json, which is a pipe."""
     folder.mkdir()
     os.mkfifo(folder / "pod.json")
     starter = threading.Thread(target=shell, args=(folder, "unused"))
@@ -358,7 +358,7 @@ def test_end_of_what_started_pods_leaves_them_running_where_it_is_known_to_start
 
 
 def test_end_sweeps_what_the_program_left_behind(folder):
-    """Children in the group, daemons in sessions of their own, and daemons that even dropped the mark."""
+    """The sweep covers children in the group, daemons in other sessions, and daemons that dropped the mark."""
     go = folder.parent / "go"
     wait = f"until [ -e {go} ]; do sleep 0.02; done"
     shell(folder, f"sleep 60 & setsid sleep 61 & env -i setsid sh -c 'sleep 62 & sleep 63' & {wait}; exit 0")
@@ -375,7 +375,7 @@ def test_shim_killed_pod_is_lost_and_its_process_dead(folder):
     lost = ended(folder)
     assert (lost.phase, lost.pid, lost.code, lost.began) == (Phase.LOST, state.pid, 137, state.began)
     until(lambda: not alive(state.pid))
-    shell(folder, "echo again")  # what was lost is not run again
+    shell(folder, "echo again")  # a lost pod does not run again
     assert pods.status(folder).phase is Phase.LOST
 
 
@@ -384,14 +384,14 @@ def test_shim_killed_children_that_slipped_away_are_found_by_their_mark(folder):
     until(lambda: len(pods.strays(folder)) >= 3)
     os.kill(shim_of(folder), signal.SIGKILL)
     until(lambda: not alive(pods.status(folder).pid))
-    # One in the session of the dead process, one in its own.
+    # One process in the session of the dead process, one in its own.
     left = until(lambda: len(found := pods.strays(folder)) == 2 and found)
     assert pods.kill_strays(folder.parent) == left
     until(lambda: not pods.strays(folder))
 
 
 def test_kill_strays_reaches_what_is_becoming_another_program_when_it_looks(folder, monkeypatch):
-    """Such a process has no environment, and so no mark, for a moment."""
+    """During exec, a process has no environment, and so no mark, for a moment."""
     start(folder, "sleep", "60")
     looks, look = [], pods.strays
     monkeypatch.setattr(pods, "strays", lambda below: (looks.append(below), look(below) if len(looks) > 1 else [])[1])
@@ -401,7 +401,7 @@ def test_kill_strays_reaches_what_is_becoming_another_program_when_it_looks(fold
 
 
 def test_kill_strays_reaches_what_its_victims_start_meanwhile(folder):
-    """A shell whose child is killed goes on to its next command, until it is killed itself."""
+    """A shell whose child is killed runs its next command until it is killed itself."""
     shell(folder, "setsid sh -c 'while :; do sleep 60 & sleep 60; done' & sleep 60")
     until(lambda: len(pods.strays(folder)) >= 5)
     os.kill(shim_of(folder), signal.SIGKILL)
@@ -431,7 +431,7 @@ def test_tail_gives_the_last_lines(folder):
 
 
 def _open_if_read(pipe: Path) -> int | None:
-    """For writing, when somebody waits for what is written."""
+    """Open the pipe for writing if a reader waits for it."""
     try:
         opened = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
     except OSError as error:
@@ -442,7 +442,7 @@ def _open_if_read(pipe: Path) -> int | None:
 
 
 def _process(folder: Path, script: str, *, before: str = "", after: str = "") -> subprocess.Popen[bytes]:
-    """A process of its own that starts a pod."""
+    """Start a process that starts a pod."""
     start = (
         "from pathlib import Path; from tpukit.places.local import processes as pods\n"
         f"pods.start([pods.Pod(Path({str(folder)!r}), ('sh', '-c', {script!r}), {ENV!r}, Path('/'))])"

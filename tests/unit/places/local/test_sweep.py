@@ -1,4 +1,4 @@
-"""Sweeping the local place: what it costs with many old runs."""
+"""Sweeps of the local place: their cost with many old runs."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_living_are_pods_of_which_a_process_or_the_shim_runs(home):
     pods.start([pods.Pod(folder, ("sleep", "600"), {"PATH": os.environ["PATH"]}, home)])
     state = pods.status(folder)
     until(lambda: pods.living(home / "runs") == {folder: [state.pid]})  # with its mark, once it has become `sleep`
-    assert pods.living(home / "run") == {}  # a name that begins alike
+    assert pods.living(home / "run") == {}  # another folder with the same prefix
     until(lambda: pods.strays(home / "runs" / "a") == [state.pid])
     pods.lose(folder)
     until(lambda: pods.living(home / "runs") == {})

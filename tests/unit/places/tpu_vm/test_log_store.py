@@ -1,4 +1,4 @@
-"""Copies of hosts' logs on the driver's machine: bounded, and no reason for a job to stop."""
+"""Copies of hosts' logs on the driver's machine: bounded, and never a reason for a job to stop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the Cloud TPU API says of a job's TPU VMs, and what that means for an attempt."""
+"""The Cloud TPU API's view of a job's TPU VMs, and its meaning for an attempt."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_exactly_one_thing_follows_from_whatever_google_says(states, request, nu
         assert set(seen.gone) == {index for index, state in enumerate(states) if state not in ("READY", "")}
     if seen.ready and not begun:
         assert all(state in ("READY", "") for state in states)
-        assert action != "reapply" or number == 0  # what was made for attempt 0 is not new for a later one
+        assert action != "reapply" or number == 0  # TPU VMs of attempt 0 are not new to a later attempt
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ ANOTHER = {target.JOB: "another-abcde", target.ATTEMPT: "3", target.SHARED_STORE
 
 
 def reapplied() -> Handle:
-    """An attempt that is to have TPU VM `mine` anew, behind one that began on number 1."""
+    """Return an attempt that recreates TPU VM `mine`, after one that began on number 1."""
     before = Attempt(0, stage=0, origin=0, learned={NODES: ["1"]})
     return Handle(NAMED, Attempt(1, stage=1, origin=0, action="reapply"), (before,))
 
@@ -147,15 +147,15 @@ def reapplied() -> Handle:
 @pytest.mark.parametrize(
     ("state", "number", "request_state", "follows"),
     [
-        ("READY", "1", "ACTIVE", "made"),  # it had that one
+        ("READY", "1", "ACTIVE", "made"),  # the previous attempt had that one
         ("REPAIRING", "1", "ACTIVE", "made"),
-        ("PREEMPTED", "2", "SUSPENDED", "made"),  # of no use to anybody
+        ("PREEMPTED", "2", "SUSPENDED", "made"),  # unusable
         (None, "", "SUSPENDED", "made"),
         (None, "", "FAILED", "made"),
         (None, "", None, "made"),
-        ("READY", "2", "ACTIVE", "ready"),  # somebody else made it anew
+        ("READY", "2", "ACTIVE", "ready"),  # recreated by someone else
         ("READY", "2", None, "ready"),
-        ("CREATING", "2", "PROVISIONING", "waits"),  # or is about to
+        ("CREATING", "2", "PROVISIONING", "waits"),  # being recreated
         (None, "", "WAITING_FOR_RESOURCES", "waits"),
     ],
 )

@@ -1,4 +1,4 @@
-"""What a driver remembers of hosts, over the attempts of a job that is preempted for weeks."""
+"""A driver's memory of hosts, over the attempts of a job that is preempted for weeks."""
 
 from __future__ import annotations
 

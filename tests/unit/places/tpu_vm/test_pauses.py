@@ -1,4 +1,4 @@
-"""A driver of jobs on TPU VMs that is suspended before any of its calls, while others go on with the same TPU VM."""
+"""A driver of jobs on TPU VMs, suspended before any of its calls while others use the same TPU VM."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ SHARED = "shared"
 STEP = 30.0
 """Seconds between two rounds."""
 LOOKS = 400
-"""Rounds after which something that should have happened is missing."""
+"""Rounds after which a missing event counts as a failure."""
 
 
 @dataclass
 class Hooked:
-    """Something whose methods are preceded by a call of `before` with their names."""
+    """An object whose methods first call `before` with their names."""
 
     real: Any
     before: Callable[[str], None]
@@ -65,14 +65,14 @@ class HookedChannel(Channel):
         answers = []
         for call in calls:
             self.before(f"ssh {call.request['do']}")
-            if call.changes:  # as the real one does once its connection stands
+            if call.changes:  # as the real channel does once its connection is established
                 fence.check()
             answers.append(self._ask(call))
         return answers
 
 
 class Machine:
-    """A driver with a key and a folder of its own, and its user's store."""
+    """A driver with its own key and folder, and its user's store."""
 
     def __init__(self, world: World, name: str, store: SqliteStore, sender: str) -> None:
         self.world, self.store = world, store
@@ -143,7 +143,7 @@ class World:
         return self.zones.made.get(SHARED)
 
     def ensure(self) -> None:
-        """As a person does who needs the TPU VM: create it where it is missing, wait until it is there."""
+        """Create the TPU VM if it is missing and wait until it is ready, as a person does."""
         for _ in range(LOOKS):
             there = {node.name: node for node in self.zones.nodes(ZONE)}
             if SHARED in there and there[SHARED].state == "READY" and self.zones.host_keys(ZONE, SHARED):
@@ -155,12 +155,12 @@ class World:
         raise AssertionError(f"{SHARED} does not come")
 
     def lose_peer(self) -> None:
-        """The program of the job on the shared TPU VM loses its peers; the TPU VM itself stays as it is."""
+        """Make the program on the shared TPU VM lose its peers; the TPU VM itself stays."""
         (training,) = self.trainings.running.values()
         training.fate, training.lasts = "peer", self.clock.now() - training.started + 1.0
 
     def taken(self, owner: str) -> str:
-        """The other user's job runs on the TPU VM from now on."""
+        """Run the other user's job on the TPU VM from now on."""
         self.zones.acting = "a person"
         self.ensure()
         job_id = self.other.send(owner, (SHARED,))
@@ -185,7 +185,7 @@ def new_world(tmp_path: Path) -> Iterator[Callable[[], World]]:
 
 
 def paused(world: World, number: int, meanwhile: Callable[[], None]) -> list[str]:
-    """Suspend the first driver before its call of that number; the names of the calls that it made."""
+    """Suspend the first driver before its call of that number, and return the names of its calls."""
     calls: list[str] = []
 
     def before(name: str) -> None:
@@ -211,7 +211,7 @@ def go_on(world: World, job_id: str) -> None:
 
 
 def begun_on_the_shared_one(world: World) -> str:
-    """A job whose program lost its peers, so that its rule recreates the TPU VM."""
+    """Start a job whose program lost its peers, so that its rule recreates the TPU VM."""
     world.ensure()
     job_id = world.first.send("train", (SHARED,))
     world.zones.acting = job_id
@@ -240,7 +240,7 @@ def violations(world: World, before: Node | None, theirs: str) -> list[str]:
 
 
 def each_pause(run: Callable[[int], bool]) -> int:
-    """Run for each call of the suspended driver, until there are no more; how many there were."""
+    """Run for each call of the suspended driver, and return their number."""
     number = 0
     while run(number):
         number += 1
@@ -261,7 +261,7 @@ def test_driver_suspended_before_any_call_leaves_the_shared_tpu_vm_to_the_job_th
                 world.zones.acting = job_id
                 world.second.end(job_id)
             elif world.trainings.running:
-                return  # the job has it, and no other can take it
+                return  # the job has it, and no other job can take it
             theirs = world.taken("theirs")
             after.append((world.node(), theirs))
 

@@ -36,7 +36,7 @@ class Bucket:
 
 @pytest.fixture
 def sent(tmp_path: Path) -> Plan:
-    """A plan whose code is on the shelf of one machine."""
+    """Return a plan whose code is on the shelf of one machine."""
     folder = tmp_path / "project"
     folder.mkdir()
     (folder / "train.py").write_text("print(1)\n")

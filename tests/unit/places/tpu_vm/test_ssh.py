@@ -1,4 +1,4 @@
-"""Hosts asked over real SSH: only those whose key Google has, only with a key that they know, and again after a cut."""
+"""Requests to hosts over real SSH: only with Google's host key and a known user key, and after reconnects."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_project_with_os_login_knows_our_key_and_says_who_we_are(vms, ssh, monke
     for name, value in vms.emulator.environment().items():
         monkeypatch.setenv(name, value)
     cloud = Client("tpu-project")
-    assert cloud.login(ssh.public_key()) == ""  # it is off
+    assert cloud.login(ssh.public_key()) == ""  # OS Login is off
     project = "compute/v1/projects/tpu-project"
     fingerprint = vms.ask("GET", project)["commonInstanceMetadata"]["fingerprint"]
     items = [{"key": "enable-oslogin", "value": "TRUE"}]

@@ -1,4 +1,4 @@
-"""The build of the sandbox's programs, up to where it would start."""
+"""The build of the sandbox's programs, up to the compiler call."""
 
 import os
 import shutil
@@ -14,7 +14,7 @@ from tpukit.core.errors import NotFound, TpukitError
 
 @pytest.fixture
 def modules(tmp_path, monkeypatch):
-    """A copy of the pinned modules that a test may change, and an empty cache."""
+    """Return a copy of the pinned modules that a test may change, with an empty cache."""
     copied = tmp_path / "modules"
     shutil.copytree(resources.folder("sandbox"), copied)
     monkeypatch.setattr(resources, "folder", lambda name: copied)

@@ -1,4 +1,4 @@
-"""Components as processes, with small programs in their place."""
+"""Components as processes, played by small programs."""
 
 import sys
 import threading

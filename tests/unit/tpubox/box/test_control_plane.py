@@ -1,4 +1,4 @@
-"""How components of the control plane are started, where GKE's defaults are not Kubernetes' own."""
+"""Start options of control plane components where GKE's defaults differ from Kubernetes' own."""
 
 from __future__ import annotations
 

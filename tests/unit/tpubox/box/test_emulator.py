@@ -1,4 +1,4 @@
-"""Google's APIs of a sandbox, where they make nodes of pools."""
+"""Google's APIs of a sandbox, where they create nodes of pools."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ POOL = Pool(
 
 
 class Server:
-    """Fails so often, then answers."""
+    """A server that fails a number of times, then answers."""
 
     def __init__(self, *failures: TpukitError) -> None:
         self.failures, self.asked = list(failures), 0

@@ -1,4 +1,4 @@
-"""What a sandbox keeps: names, ports, tokens, certificates. Nothing is started here."""
+"""Files of a sandbox: names, ports, tokens, certificates. Nothing is started here."""
 
 import csv
 import json
@@ -114,7 +114,7 @@ def test_certificate_is_trusted_by_its_own_authority_and_by_no_other(tmp_path):
 
 
 def _connects(server, authority, name):
-    """A handshake in memory, as OpenSSL judges it."""
+    """Run a TLS handshake in memory, and return OpenSSL's result."""
     ours = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     ours.load_cert_chain(server / "tls.crt", server / "tls.key")
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()

@@ -1,4 +1,4 @@
-"""`tpu sandbox up --slices` on a sandbox that has slices already: those stay, and the queue is over all of them."""
+"""`tpu sandbox up --slices` on a sandbox that has slices: those stay, and the queue covers all of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Releases that a sandbox has, and what they become while their controllers run outside the cluster."""
+"""Releases in a sandbox, and their changes for controllers that run outside the cluster."""
 
 import base64
 import copy
@@ -52,7 +52,7 @@ def only(documents, kind):
 
 
 def in_cluster(document):
-    """As the API server gives it back."""
+    """Return the document as the API server returns it."""
     return {**document, "metadata": {**document["metadata"], "resourceVersion": "7"}}
 
 
@@ -144,7 +144,7 @@ def test_only_the_end_of_simulated_pods_is_changed():
 
 
 def test_start_of_a_sandbox_reads_neither_the_emulator_nor_the_agent():
-    """Both are processes of their own: importing them too took a third of a second of every start."""
+    """Both are separate processes: importing them took a third of a second of every start."""
     script = "import sys, tpubox.box.lifecycle; print(*(name for name in sys.modules if name.startswith('tpubox.')))"
     argv = [sys.executable, "-c", script]
     loaded = subprocess.run(argv, capture_output=True, text=True, check=True).stdout.split()

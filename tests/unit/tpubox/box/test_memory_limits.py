@@ -1,4 +1,4 @@
-"""Every component has a limit, and keeps to it."""
+"""Memory limits: every component has one and stays within it."""
 
 import os
 import re

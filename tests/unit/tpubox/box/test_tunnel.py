@@ -1,4 +1,4 @@
-"""The way into a sandbox's Services, and to its releases."""
+"""Access to a sandbox's Services, and to its releases."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def serving(port: int, *words: object) -> AsyncIterator[None]:
 
 
 async def connected(port: int, **tls: object) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """As soon as somebody listens."""
+    """Connect as soon as the port is open."""
     for _ in range(200):
         try:
             return await asyncio.open_connection(HOST, port, **tls)

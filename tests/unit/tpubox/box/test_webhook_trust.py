@@ -1,4 +1,4 @@
-"""Callers of webhooks are made to trust them, also when somebody changes them, and are read only then."""
+"""Trust of webhook callers: installed, restored after changes by others, and read only when needed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HOOKS = {
 
 
 class Objects:
-    """A cluster's objects, each with a version that goes up when it changes; counts what was read and written."""
+    """A cluster's objects, each with a version that grows with changes; counts reads and writes."""
 
     def __init__(self, *documents: dict[str, Any]) -> None:
         self.held: dict[tuple[str, str], dict[str, Any]] = {}

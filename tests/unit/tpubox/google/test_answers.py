@@ -1,4 +1,4 @@
-"""Answers of the emulator that are kept in a file, and how tests look at them."""
+"""Answers of the emulator that are kept in a file, and how tests check them."""
 
 import pytest
 

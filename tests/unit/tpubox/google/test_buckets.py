@@ -1,4 +1,4 @@
-"""Buckets of the emulator's Cloud Storage: what they may be called, what callers may say of them."""
+"""Buckets of the emulator's Cloud Storage: their names and the fields that callers may set."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Builds of images: what Cloud Build refuses before it starts, what a build stops at, and what it leaves behind."""
+"""Builds of images: refusals of Cloud Build before the start, failures during a build, and its results."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Everything at random against the emulator, on a manual clock: one seed is one run, to the last byte of it.
+"""Random operations on the emulator with a manual clock: a seed gives the same run, byte for byte.
 
-People make and delete pools, TPU VMs and queued resources, ask twice and too early; requests are refused, cut, lost and
-too many, operations are slow and fail, chips run out and are taken back, and the emulator is killed in between.
+Users create and delete pools, TPU VMs and queued resources, repeat requests and send them too early. Requests are
+refused, cut, lost and too many, operations are slow and fail, chips run out and are taken back, and the emulator is
+killed in between.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class Chaos(World):
         return status
 
     def things(self) -> list[str]:
-        """Paths of all that was made and is there."""
+        """Return the paths of all existing resources."""
         found = []
         for path, key in ((self.pools, "nodePools"), (QUEUED, "queuedResources"), (VMS, "nodes")):
             listed = self.ask("GET", path).get(key, [])
@@ -95,13 +96,13 @@ class Chaos(World):
         self.pass_time(self._random.choice((0.5, 5.0, 30.0, 200.0)))
 
     def _restart(self) -> None:
-        """As after a kill: what is under way goes on."""
+        """Restart the emulator as after a kill: running operations continue."""
         settings = self.cloud.settings
         self.cloud.close()
         self.cloud = Cloud(self._folder, APIS, settings, clock=self.clock)
 
     def tidy(self) -> None:
-        """What somebody does who wants nothing to be left, when the troubles are over."""
+        """Delete everything once the faults are over."""
         self.cloud.faults.clear()
         for _ in range(20):
             self.pass_time(400)

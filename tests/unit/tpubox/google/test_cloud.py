@@ -1,4 +1,4 @@
-"""The emulator as a whole: bodies that are refused, faults, recorded requests, and what outlives a kill."""
+"""The emulator as a whole: refused bodies, faults, recorded requests, and state that survives a kill."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def test_everything_is_there_after_a_restart(tmp_path):
 
 def test_kill_while_nodes_come_up_brings_them_up_again(tmp_path):
     class Killed(BaseException):
-        """What a kill looks like from within: nothing after it runs."""
+        """A kill seen from within: no code runs after it."""
 
     def die(one: Pool) -> None:
         raise Killed
@@ -197,7 +197,7 @@ def test_kill_while_nodes_come_up_brings_them_up_again(tmp_path):
 
 
 def test_refused_request_changes_nothing(world):
-    """A cluster whose pool is refused is not there either: a request is all or nothing."""
+    """A request is atomic: a cluster whose pool is refused is not created."""
     world.network()
     clusters = f"container/v1/projects/{PROJECT}/locations/us-central2/clusters"
     wanted = {"name": "one", "locations": ["us-central2-b"], "network": "net", "subnetwork": "subnet"}
@@ -221,7 +221,7 @@ def test_policy_made_from_an_old_one_is_refused(world):
 def test_policy_etag_comes_back_in_the_alphabet_of_urls_as_gcloud_writes_it(world):
     project = f"resource_manager/v1/projects/{PROJECT}"
     seen = ""
-    for number in range(200):  # until there is one in which the two alphabets differ
+    for number in range(200):  # until the two alphabets differ
         policy = world.ask("POST", f"{project}:getIamPolicy", {})
         seen += policy["etag"]
         binding = {"role": "roles/viewer", "members": [f"user:u{number}@example.com"]}
@@ -265,7 +265,7 @@ def test_last_nat_goes_with_an_empty_list(world):
 
 
 def test_fields_file_is_what_its_rules_read():
-    """The rules are not run here, as the documents they read are not: but what they wrote is whole."""
+    """The rules cannot run here, because their source documents are absent; the file they wrote is complete."""
     document = json.loads(Path(schemas.__file__).with_name("fields.json").read_text())
     for messages in document.values():
         for fields in messages.values():

@@ -1,4 +1,4 @@
-"""Clusters of the emulator: which GKE makes and changes, and which it refuses."""
+"""Clusters of the emulator: accepted and refused requests and changes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 
 def cluster(**fields: Any) -> dict[str, Any]:
-    """A request for a cluster; a field that is None is left out."""
+    """Return a request for a cluster, without the fields that are None."""
     wanted = {"name": "one", "locations": ["us-central2-b"], "initialNodeCount": 1, "network": "net"}
     wanted |= {"subnetwork": "subnet", **fields}
     return {"cluster": {key: value for key, value in wanted.items() if value is not None}}

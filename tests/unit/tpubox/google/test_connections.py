@@ -1,4 +1,4 @@
-"""Connections that hang or are cut, limits on how many requests are answered, and pauses that a refusal asks for."""
+"""Connections that hang or are cut, limits on concurrent requests, and pauses requested by refusals."""
 
 from __future__ import annotations
 

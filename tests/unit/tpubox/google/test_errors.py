@@ -1,4 +1,4 @@
-"""Errors have the shape of their API: clients must find their way in both."""
+"""Errors have the shape of their API, so that clients of both shapes can parse them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A change that was made from what somebody read long ago is refused, as each of Google's APIs does it."""
+"""Changes based on an outdated read are refused, as in each of Google's APIs."""
 
 from __future__ import annotations
 

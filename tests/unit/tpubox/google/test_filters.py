@@ -1,4 +1,4 @@
-"""Lists hold what their filter says, and a filter that is not understood is refused, whichever list it is for."""
+"""Filters of lists: each list applies its filter and refuses one that it cannot parse."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def names(world: World, path: str, filter_: str, field: str = "items", by: str =
 
 
 def every_route() -> Iterator[tuple[str, str, set[str]]]:
-    """Method and path of each, and by which parameters it chooses, as Google's documents have them."""
+    """Yield method and path of each route, and its filter parameters according to Google's documents."""
     for route, _ in routes():
         method, _, path = route.partition(" /")
         asked = re.sub(r"\{\w+\}", "x", path.replace("{project}", PROJECT).replace("{location}", "-"))

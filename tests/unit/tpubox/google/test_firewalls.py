@@ -1,4 +1,4 @@
-"""Firewall rules of the emulator: what Google fills in, what it refuses, and what changes do to them."""
+"""Firewall rules of the emulator: defaults, refusals, and changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a request costs does not grow with what is there: counted in documents that are read for n and for 2n."""
+"""The cost of a request does not grow with the data: documents read are counted for n and for 2n."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The kinds of all documents that were read."""
+    """Record the kinds of all documents that are read."""
     found: list[str] = []
     begin, get = State._begin, State.get
 

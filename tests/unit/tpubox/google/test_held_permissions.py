@@ -1,4 +1,4 @@
-"""Which permissions one has, as testIamPermissions says it: what the policies allow, once grants have arrived."""
+"""Held permissions according to testIamPermissions: those that policies allow, once grants have arrived."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def held(world: World, path: str, *permissions: str, principal: str = "", separa
 
 
 def held_in_storage(world: World, path: str, *permissions: str, principal: str = "") -> list[str]:
-    asked = ",".join(permissions)  # as the server has it when it came several times
+    asked = ",".join(permissions)  # the server's form of a repeated parameter
     answer = world.ask("GET", f"{path}/iam/testPermissions", permissions=asked, principal=principal)
     assert answer["kind"] == "storage#testIamPermissionsResponse"
     return list(answer.get("permissions", []))

@@ -1,4 +1,4 @@
-"""The emulator as somebody who is not its owner meets it: APIs that are off, grants that arrive late, and refusals."""
+"""The emulator for users other than its owner: disabled APIs, grants that arrive late, and refusals."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 @pytest.fixture
 def slow(tmp_path: Path) -> Iterator[World]:
-    """A new project, at which everything arrives after ten seconds."""
+    """Yield a new project where each change takes effect after ten seconds."""
     with World(tmp_path, enabled=NEW_PROJECT, arrival_seconds=10.0) as made:
         yield made
 
@@ -45,7 +45,7 @@ def account(world: World, name: str = "builder") -> str:
 
 
 def read_policy(world: World, on: str, **words: str) -> dict[str, Any]:
-    """With its conditions. Each API has a place of its own for the version."""
+    """Return a policy with its conditions. Each API has its own place for the version."""
     if on.startswith("resource_manager/"):
         return dict(world.ask("POST", f"{on}:getIamPolicy", {"options": {"requestedPolicyVersion": 3}}, **words))
     return dict(world.ask("POST", f"{on}:getIamPolicy", {}, **{"options.requestedPolicyVersion": "3"}, **words))
@@ -61,7 +61,7 @@ def grant(world: World, role: str, member: str, on: str = PROJECT_POLICY, condit
 
 
 def bind(world: World, path: str, role: str, member: str, condition: str = "") -> None:
-    """The same for Cloud Storage."""
+    """Grant a role on Cloud Storage."""
     before = world.ask("GET", f"{path}/iam", optionsRequestedPolicyVersion="3")
     new: dict[str, Any] = {"role": role, "members": [member]}
     if condition:
@@ -94,7 +94,7 @@ def test_api_that_was_just_enabled_is_listed_at_once_and_answers_later(slow):
     assert slow.send("GET", NETWORKS)[0] == 403
     slow.pass_time(9)
     assert slow.send("GET", NETWORKS)[0] == 403
-    # To enable it again does not begin the wait anew.
+    # Enabling it again does not restart the wait.
     slow.ask("POST", f"{SERVICES}:batchEnable", {"serviceIds": ["compute.googleapis.com"]})
     slow.pass_time(1)
     slow.ask("GET", NETWORKS)
@@ -118,7 +118,7 @@ def test_grant_is_in_the_policy_at_once_and_in_force_later(tmp_path):
         grant(world, "roles/compute.networkAdmin", member)
         assert world.send("GET", NETWORKS, principal=member)[0] == 403
         world.pass_time(9)
-        grant(world, "roles/container.admin", member)  # a later one does not hold up an earlier one
+        grant(world, "roles/container.admin", member)  # a later grant does not delay an earlier one
         world.pass_time(1)
         world.ask("GET", NETWORKS, principal=member)
         clusters = f"container/v1/projects/{PROJECT}/locations/us-central2/clusters"
@@ -269,7 +269,7 @@ def test_folder_of_a_team_opens_to_its_account_and_to_no_other_one(world):
 
 
 def test_condition_on_a_prefix_does_not_let_anybody_list_by_that_prefix(world):
-    """Google checks a list against the bucket: that is why teams have managed folders."""
+    """Google checks a list against the bucket, which is why teams have managed folders."""
     member = account(world, "team-vision")
     make_bucket(world)
     condition = 'resource.name.startsWith("projects/_/buckets/runs/objects/teams/vision/")'

@@ -1,4 +1,4 @@
-"""Places that Google does not have are refused by every API of the emulator that has places, in the same words."""
+"""Unknown locations are refused by every API of the emulator that has locations, with the same message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cloud Logging of the emulator: what pods printed can be asked for as Google answers it, after they are gone too."""
+"""Cloud Logging of the emulator: the output of pods, also after they are gone, in Google's form."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def stamp(seconds: float) -> str:
 
 
 class Agent:
-    """A node agent's folder, as it is on disk."""
+    """A node agent's folder on disk."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -70,7 +70,7 @@ def asked(condition: str = "", **more: Any) -> dict[str, Any]:
 
 
 def entries(world: World, condition: str = "", **more: Any) -> list[dict[str, Any]]:
-    """All of them, page after page."""
+    """Return the entries of all pages."""
     body, every = asked(condition, **more), []
     while True:
         answer = world.ask("POST", LIST, body)
@@ -138,7 +138,7 @@ def test_line_that_is_a_json_object_is_taken_apart(world, agent, line, payload):
 
 def test_hosts_are_merged_by_time_and_pages_lose_and_double_nothing(world, agent):
     agent.pod("a", *((2.0 * n, f"a{n}") for n in range(40)))
-    agent.pod("b", *((2.0 * (n // 2), f"b{n}") for n in range(40)))  # two lines a moment
+    agent.pod("b", *((2.0 * (n // 2), f"b{n}") for n in range(40)))  # two lines per timestamp
     once = entries(world, pageSize=1000)
     assert [entry["timestamp"] for entry in once] == sorted(entry["timestamp"] for entry in once)
     assert sorted(entry["textPayload"] for entry in once) == sorted(f"{p}{n}" for p in "ab" for n in range(40))
@@ -256,7 +256,7 @@ def test_times_of_a_filter_bound_what_is_read(world, agent):
         ('resource.labels.pod_name!="host-1-x"', "ac"),
         ('labels."k8s-pod/app_io/name"="one"', "ab"),
         ("labels.k8s-pod/app_io/name=one", "ab"),
-        ('labels."k8s-pod/app_io/name"!="one"', ""),  # a label that is missing fails every comparison
+        ('labels."k8s-pod/app_io/name"!="one"', ""),  # a missing label fails every comparison
         ('NOT labels."k8s-pod/app_io/name"="one"', "c"),
         ('-labels."k8s-pod/app_io/name"="one"', "c"),
         ('labels."k8s-pod/app_io/name":*', "ab"),
@@ -385,7 +385,7 @@ def test_entries_that_a_program_wrote_are_listed_among_those_of_pods_in_their_or
     late = {"textPayload": "late", "timestamp": stamp(5).replace("Z", "+00:00"), "labels": {"host": "1"}}
     early = {"jsonPayload": {"step": 1}, "timestamp": stamp(-5), "severity": "ERROR", "insertId": "mine"}
     assert world.ask("POST", WRITE, written(late, early, labels=labels)) == {}
-    world.ask("POST", WRITE, written(early))  # once more, as after an answer that was lost
+    world.ask("POST", WRITE, written(early))  # repeated as after a lost answer
     first, middle, last = entries(world)
     assert (first["jsonPayload"], first["severity"], first["insertId"]) == ({"step": 1}, "ERROR", "mine")
     assert middle["textPayload"] == "printed"

@@ -1,4 +1,4 @@
-"""Update masks name fields that there are: others are refused, by every route that has a mask."""
+"""Update masks: every route with a mask refuses unknown fields."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 
 def with_masks() -> Iterator[str]:
-    """Paths of all PATCH routes whose method has a mask."""
+    """Yield the paths of all PATCH routes whose method has a mask."""
     for api in APIS:
         for route in api.routes.get("PATCH", []):
             words = re.sub(r"\(\?P<project>[^)]*\)", PROJECT, route.pattern.pattern)
@@ -71,7 +71,7 @@ DATABASE = f"firestore/v1/projects/{PROJECT}/databases/jobs"
 
 @pytest.fixture
 def made(world: World) -> World:
-    """With a repository, a database, and a board with an experiment."""
+    """Return the world with a repository, a database, and a board with an experiment."""
     world.ask("POST", REPOSITORY.rpartition("/")[0], {"format": "DOCKER", "name": "zzz"}, repositoryId="images")
     database = {"locationId": "nam5", "type": "FIRESTORE_NATIVE", "name": "zzz", "uid": "zzz"}
     world.ask("POST", DATABASE.rpartition("/")[0], database, databaseId="jobs")

@@ -1,4 +1,4 @@
-"""A bucket as callers of Cloud Storage see it and as pods that mounted it do: the same, whoever wrote."""
+"""A bucket seen by callers of Cloud Storage and by pods that mount it: the same content for every writer."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_callers_and_pods_agree_whatever_both_did(acts):
         for act, name, content in acts:
             file = bucket.folder / name
             blocked = file.is_dir() or any(parent.is_file() for parent in file.parents)
-            if blocked:  # objects of both names can be; files cannot
+            if blocked:  # objects of both names can exist; files cannot
                 continue
             if act == "api":
                 bucket.write(name, content)

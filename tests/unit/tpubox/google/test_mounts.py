@@ -1,4 +1,4 @@
-"""Which buckets pods on nodes of GKE get as folders, and as whom."""
+"""Buckets mounted as folders in pods on GKE nodes, and the account used for each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Networks of the emulator stay while something uses them: TPU VMs, NATs, the pods of a cluster."""
+"""Networks of the emulator cannot be deleted while in use by TPU VMs, NATs, or the pods of a cluster."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def test_range_that_no_cluster_uses_goes(world):
 
 @pytest.fixture
 def slow(tmp_path: Path) -> Iterator[World]:
-    """Where a network is being deleted."""
+    """Yield a world in which a network is being deleted."""
     with World(tmp_path / "slow", seconds={"delete": 100.0}) as made:
         made.ask("POST", f"{COMPUTE}/global/networks", {"name": "net", "autoCreateSubnetworks": False})
         made.ask("DELETE", NET)

@@ -1,5 +1,4 @@
-"""The emulator refuses what Google refuses of networks that others share, of routers, and of regions without a
-service."""
+"""The emulator refuses the same as Google for shared networks, routers, and regions without a service."""
 
 from __future__ import annotations
 
@@ -99,7 +98,7 @@ def test_network_of_a_subnet_is_given_back_with_its_full_address(world):
 
 
 def shared(world: World) -> dict[str, Any]:
-    """A subnet of the host project, and a request for a cluster of another one on it."""
+    """Create a subnet in the host project, and return a request for another project's cluster on it."""
     network = f"projects/{HOST}/global/networks/net"
     world.ask("POST", f"compute/v1/projects/{HOST}/global/networks", {"name": "net"})
     wanted = {"name": "subnet", "network": network, "ipCidrRange": "10.0.0.0/20"}

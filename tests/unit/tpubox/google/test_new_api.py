@@ -1,4 +1,4 @@
-"""An API that is new here is named once, in its `Api`, and all that README.md promises of it follows."""
+"""A new API is named once, in its `Api`, and everything that README.md promises of it follows."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ READER = f"serviceAccount:reader@{PROJECT}.iam.gserviceaccount.com"
 
 @pytest.fixture
 def toy(monkeypatch: pytest.MonkeyPatch) -> Api:
-    """Pub/Sub, of which Google has a document and the sandbox nothing."""
+    """Register Pub/Sub, which has a Google document and is not in the sandbox."""
     api = Api(
         "pubsub", service="pubsub.googleapis.com", document="pubsub", title="Cloud Pub/Sub API", permissions="pubsub"
     )

@@ -1,4 +1,4 @@
-"""Objects of the emulator's Cloud Storage: what callers may say of them, how they are read, on which conditions."""
+"""Objects of the emulator's Cloud Storage: fields that callers may set, reads, and preconditions."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 
 def write(world: World, name: str = "one", content: bytes = b"text", **about: Any) -> Any:
-    """With a description, which travels before the content."""
+    """Upload an object with metadata, which is sent before the content."""
     query = {"uploadType": "resumable", "name": name}
     begun = answer_of(world.cloud, Request("POST", UPLOAD, query, {}, json.dumps(about).encode()))
     session = {"upload_id": begun.headers["location"].rpartition("upload_id=")[2]}

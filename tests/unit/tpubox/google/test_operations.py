@@ -1,4 +1,4 @@
-"""Operations and changes as Google's typed clients read them, whichever API they come from."""
+"""Operations and changes parsed by Google's typed clients, for every API."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def kind_of(message: Any) -> str:
     ],
 )
 def test_operation_tells_of_itself_with_the_fields_that_its_message_has_alone(world, method, path, body, query, fields):
-    """Clients that poll refuse any other: https://googleapis.dev has the messages of each API."""
+    """Polling clients refuse unknown fields: https://googleapis.dev has the messages of each API."""
     operation = world.ask(method, path, body, **query)
     world.pass_time(2000)
     api, version = path.split("/")[:2]
@@ -101,7 +101,7 @@ def test_compute_operation_is_waited_for(world):
 
 @pytest.fixture
 def things(world: World) -> dict[str, str]:
-    """One of each kind that can be changed, by kind."""
+    """Return one resource of each kind that can be changed, by kind."""
     pools = world.cluster()
     world.ask("POST", pools, pool())
     world.ask("POST", DATABASES, DATABASE, databaseId="jobs")
@@ -186,7 +186,7 @@ def test_change_whose_hook_is_refused_is_taken_back(tmp_path):
 
 
 class Killed(BaseException):
-    """The emulator ends in the middle of a hook."""
+    """A kill of the emulator in the middle of a hook."""
 
 
 def test_change_is_taken_back_also_where_the_emulator_was_killed_before_the_hook_was_refused(tmp_path):
@@ -205,7 +205,7 @@ def test_change_is_taken_back_also_where_the_emulator_was_killed_before_the_hook
             world.ask("PUT", f"{pools}/tpu-0", {"labels": {"labels": {"a": "1"}}})
     outcome = EMULATOR.refused(503, "Out of luck.")
     with World(tmp_path, Hooks(on_pool_created=hook)) as world:
-        world.pass_time(86400)  # the clock of a new world begins anew
+        world.pass_time(86400)  # a new world's clock starts again
         assert world.ask("GET", f"{pools}/tpu-0") == before
 
 

@@ -1,4 +1,4 @@
-"""Lists come in the order that was asked for, and an order that is not understood is refused."""
+"""Lists are in the requested order, and an unknown order is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lists come in pages, of the sizes that Google's documents state, and together they are the whole list."""
+"""Lists are paged with the sizes in Google's documents, and the pages together are the whole list."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_aggregated_list_has_every_region_with_what_is_there_or_a_warning(world:
 
 
 def lists() -> Iterator[tuple[str, str]]:
-    """Method and path of every list that Google's documents have in pages, but for that of objects."""
+    """Yield method and path of every list that is paged in Google's documents, except the list of objects."""
     for api in APIS:
         for method, routes in api.routes.items() if api.name in discovery.DOCUMENTS else ():
             for route in routes:
@@ -109,7 +109,7 @@ def lists() -> Iterator[tuple[str, str]]:
 
 
 def example(path: str, method: str) -> tuple[str, Any]:
-    """The field that an answer lists, and five things that may be in it."""
+    """Return the field with an answer's items, and five valid items."""
     name, version = path.split("/")[:2]
     found = discovery.documented(method, path)
     schemas = (discovery._document(discovery.DOCUMENTS[name], version) or {})["schemas"]

@@ -1,4 +1,4 @@
-"""Who a pod on a node of GKE is to Google."""
+"""The Google identity of a pod on a GKE node."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def node(world: World, *, identities: bool = True, **config: Any) -> str:
 
 
 def make_account(world: World, email: str, *members: str) -> None:
-    """Of Google's, which these may be."""
+    """Create a Google service account that these members may use."""
     accounts = f"iam/v1/projects/{PROJECT}/serviceAccounts"
     world.ask("POST", accounts, {"accountId": email.partition("@")[0]})
     binding = {"role": "roles/iam.workloadIdentityUser", "members": list(members)}

@@ -1,4 +1,4 @@
-"""Policies in the emulator: which roles, members and conditions they take, and what becomes of who is deleted."""
+"""Policies in the emulator: accepted roles, members and conditions, and deleted members."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def refused(world: World, *bindings: dict[str, Any], **fields: Any) -> tuple[int
     return world.refusal("POST", f"{PROJECT_POLICY}:setIamPolicy", {"policy": policy})
 
 
-# Accounts that are deleted
+# Deleted accounts
 
 
 def test_deleted_account_stays_in_every_policy_as_a_deleted_member(world):
@@ -97,7 +97,7 @@ def test_account_is_found_by_its_number_wherever_by_its_address(world, project):
     world.ask("POST", f"{path}:setIamPolicy", policy)
     act_as = {"permissions": ["iam.serviceAccounts.actAs"]}
     assert world.ask("POST", f"{path}:testIamPermissions", act_as, principal=member) == act_as
-    world.ask("GET", path, principal=member)  # the role has iam.serviceAccounts.get, on this account alone
+    world.ask("GET", path, principal=member)  # the role has iam.serviceAccounts.get, on this account only
     world.ask("DELETE", path)
     assert world.refusal("GET", path)[0] == 404
     assert world.refusal("GET", f"{ACCOUNTS}/worker-one@{DOMAIN}")[0] == 404

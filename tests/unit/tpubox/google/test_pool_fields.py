@@ -1,4 +1,4 @@
-"""Fields of node pools: which values GKE takes, which it refuses, and what it fills in."""
+"""Fields of node pools: accepted values, refused values, and defaults."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_pool_of_a_named_version_has_the_version_itself(world, asked):
 
 
 def older_cluster(world: World) -> str:
-    """A cluster of the minor version before the newest, with a pool; the path of its pools."""
+    """Create a cluster of the minor version before the newest, with a pool, and return the path of its pools."""
     world.network()
     clusters = f"container/v1/projects/{PROJECT}/locations/us-central2/clusters"
     wanted = {"name": "one", "locations": ["us-central2-b"], "network": "net", "subnetwork": "subnet"}

@@ -1,4 +1,4 @@
-"""Node pools of the emulator for which there are no chips, no quota or no luck."""
+"""Node pools of the emulator without chips or quota, or with an injected fault."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Node pools of the emulator: which GKE takes, which it refuses, and what becomes of those it took."""
+"""Node pools of the emulator: accepted and refused requests, and the life of accepted ones."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 @pytest.fixture
 def make(tmp_path: Path) -> Iterator[Callable[..., World]]:
-    """Worlds with settings or hooks of their own."""
+    """Yield a function that creates worlds with their own settings or hooks."""
     with ExitStack() as worlds:
         yield lambda *words, **settings: worlds.enter_context(World(tmp_path, *words, **settings))
 
 
 def described(shape: Slice, nodes: int) -> dict[str, Any]:
-    """The pool that asks for this shape, complete as GKE completes it."""
+    """Return a pool request for this shape, with the fields that GKE fills in."""
     placement = {
         "none": {},
         "compact": {"type": "COMPACT", "tpuTopology": shape.topology},

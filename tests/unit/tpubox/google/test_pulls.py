@@ -1,4 +1,4 @@
-"""Which images nodes of GKE get from Artifact Registry, and as whom."""
+"""Image pulls of GKE nodes from Artifact Registry, and the account used for each."""
 
 from __future__ import annotations
 

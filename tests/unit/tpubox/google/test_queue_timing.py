@@ -1,4 +1,4 @@
-"""Queued resources of the emulator and time: when they may be fulfilled, and how long what they made may run."""
+"""Queued resources of the emulator over time: when they may be fulfilled, and how long their TPU VMs may run."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def queue(world: World, zone: str = V2, **more: Any) -> Any:
 
 
 def lend(world: World, **run: Any) -> None:
-    """Flex-start, until it runs."""
+    """Request a flex-start resource, and wait until it runs."""
     queue(world, ALPHA, provisioningModel="FLEX_START", **({"runDuration": run} if run else {}))
     world.pass_time(10)
     world.pass_time(10)

@@ -1,4 +1,4 @@
-"""What conversations recorded from Google's APIs show: a new project's network, defaults, and the form of refusals."""
+"""Facts from conversations recorded with Google's APIs: a new project's network, defaults, and refusals."""
 
 from __future__ import annotations
 

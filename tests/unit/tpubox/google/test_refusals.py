@@ -1,4 +1,4 @@
-"""Every refusal of the sandbox's Google, and where its words are known from.
+"""Every refusal of the sandbox's Google, and the source of its message.
 
 PYTHONPATH=tools:tests python -m unit.tpubox.google.test_refusals    writes the table
 """
@@ -40,7 +40,7 @@ class Row(NamedTuple):
 
 
 def rows() -> Iterator[Row]:
-    """One for each place in the code that refuses."""
+    """Yield one row for each place in the code that refuses."""
     for file in sorted(CODE.rglob("*.py")):
         for node in ast.walk(ast.parse(file.read_text())):
             called = node.func if isinstance(node, ast.Call) else None
@@ -61,7 +61,7 @@ def _told(call: ast.Call) -> tuple[str, str]:
 
 
 def _words(node: ast.expr) -> str:
-    """What is said; what stands for something else in braces."""
+    """Return the text of a message, with placeholders in braces."""
     if isinstance(node, ast.JoinedStr):
         return "".join(map(_words, node.values))
     if isinstance(node, ast.Constant):
@@ -76,7 +76,7 @@ def table() -> str:
 
 
 def test_every_refusal_says_where_it_is_known_from():
-    """By its type a Source makes no other; here, that nobody else makes one."""
+    """By its type, a Source creates no refusal without a source; no other code may create one."""
     makers = {
         file.stem
         for file in CODE.rglob("*.py")

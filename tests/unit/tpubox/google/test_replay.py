@@ -1,4 +1,4 @@
-"""The replay of recorded conversations: how they are read, played and compared."""
+"""The replay of recorded conversations: reading, playing and comparing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Roles of a project's own in the emulator, and the record of who needed which permission."""
+"""Custom roles of a project in the emulator, and the record of required permissions by caller."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_role_with_a_permission_that_exists_or_may_exist_is_made(world, permissi
 
 
 def test_permissions_that_requests_need_can_be_put_in_a_role(world):
-    """So that a role can be made of what the record of calls shows."""
+    """A role can then be created from the record of calls."""
     for api in APIS:
         for method, routes in api.routes.items() if api.permissions else ():
             for route in routes:

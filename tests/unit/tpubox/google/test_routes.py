@@ -1,4 +1,4 @@
-"""Every route of the sandbox's Google, and who says that Google has it.
+"""Every route of the sandbox's Google, and the source that documents it.
 
 PYTHONPATH=tools:tests python -m unit.tpubox.google.test_routes    writes the table
 """
@@ -28,7 +28,7 @@ ELSEWHERE = {
     "GET /{bucket}/{object}": "https://cloud.google.com/storage/docs/xml-api/get-object-download",
     "HEAD /{bucket}/{object}": "https://cloud.google.com/storage/docs/xml-api/head-object",
 }
-"""Routes that no discovery document has, and where they are known from."""
+"""Routes without a discovery document, and their sources."""
 HEAD = """# Routes
 
 What the sandbox's Google answers, and who says that Google answers it: a method of one of Google's discovery documents,
@@ -40,7 +40,7 @@ or a page. Written by `tests/unit/tpubox/google/test_routes.py`, which holds it 
 
 
 def routes(apis: Iterable[Api] = APIS) -> Iterator[tuple[str, str]]:
-    """Each with its source; an empty one: nobody knows it."""
+    """Yield each route with its source; an empty source means unknown."""
     for api in apis:
         for method, every in api.routes.items():
             for route in every:
@@ -51,7 +51,7 @@ def routes(apis: Iterable[Api] = APIS) -> Iterator[tuple[str, str]]:
 
 
 def _documented(api: Api, method: str, path: str) -> tuple[str, str]:
-    """The version of the API that has it, and the method of its document."""
+    """Return the version of the API that has the route, and the method in its document."""
     if not api.document:
         return "", ""
     for version in api.versions:

@@ -1,4 +1,4 @@
-"""The emulator on the wire: who is let in, what tests can ask for, and that a kill loses nothing."""
+"""The emulator over HTTP: access, the test interface, and no loss of state after a kill."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tpukit.host.tensorboard import main as uploader
 ROOT = Path(__file__).resolve().parents[4]
 NETWORKS = "compute/v1/projects/tpu-project/global/networks"
 SET_UP = Settings(enabled=EVERY_API, seconds={"": 0.0})
-"""A project whose APIs were enabled long ago, at a Google that is quick."""
+"""A project with all APIs enabled long ago, and operations that take no time."""
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def test_uploader_of_a_pod_writes_to_the_tensorboard_that_its_environment_leads_
     name = made["response"]["name"]
     options = ["--logdir", str(tmp_path / "logs"), "--tensorboard", name, "--experiment", "pretrain", "--once"]
     monkeypatch.setenv("GOOGLE_VERTEX_AI_CUSTOM_ENDPOINT", f"{google.address}/vertex_ai/v1/")
-    assert uploader([*options]) == 1  # nobody comes in without a token
+    assert uploader([*options]) == 1  # no access without a token
     monkeypatch.setenv("GOOGLE_OAUTH_ACCESS_TOKEN", google.pods_token)
     assert uploader([*options]) == 0
     series = f"vertex_ai/v1/{name}/experiments/pretrain/runs/train/timeSeries/loss"
@@ -109,7 +109,7 @@ def test_storage_refuses_programs_of_other_users(google, monkeypatch):
 
 
 def test_storage_without_a_token_is_for_the_user_of_the_emulator_alone(google):
-    """As root by the real kernel; nobody else can start a program as another user."""
+    """The real kernel identifies the caller. Only root can start a program as another user."""
     root = os.geteuid() == 0
     assert _status_as(65534 if root else os.geteuid(), google.port) == (401 if root else 200)
     assert _status_as(os.geteuid(), google.port) == 200
@@ -136,12 +136,12 @@ def test_caller_is_known_by_its_whole_address_not_by_its_port_alone(google):
 
 
 def test_another_user_who_takes_the_port_of_one_of_ours_on_other_addresses_is_let_in_nowhere(google):
-    """By the real kernel, while ours is connected and asks; nobody but root can start a program as another user."""
+    """The real kernel identifies the callers while ours is connected. Only root can start a program as another user."""
     stranger = 65534 if os.geteuid() == 0 else os.geteuid()
     ours = http.client.HTTPConnection("127.0.0.1", google.port)
     ours.connect()
     arguments = [str(stranger), str(ours.sock.getsockname()[1]), str(google.port)]
-    # It becomes the other user when its modules are read: that one may not see this Python's folder.
+    # Switch the user after the imports, because the other user cannot read this Python's folder.
     command = [sys.executable, "-c", _STRANGER, *arguments]
     mine = []
     with contextlib.closing(ours), subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
@@ -185,8 +185,8 @@ def test_caller_over_ipv6s_form_of_the_address_is_known(google):
         {"Origin": "null"},
         {"Sec-Fetch-Site": "cross-site"},
         {"Host": "rebound.example.com"},
-        # What Chromium 156 sent for a page of another site: fetch, fetch without CORS, and a script of the page's own
-        # site whose name was made to lead here, for which it sends no more than that.
+        # Requests of Chromium 156 for a page of another site: fetch, fetch without CORS, and a script on the page's own
+        # site whose name was rebound to this address, for which it sends no more than that.
         {"Origin": "http://evil.example:44511", "Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "cors"},
         {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors", "Sec-Fetch-Dest": "empty"},
         {"Host": "rebound.example:33801"},
@@ -307,7 +307,7 @@ def test_killed_emulator_is_found_again_where_it_was(tmp_path):
         process.stdout.close()
         process, again = start(tmp_path, "--project", "mine", "--api", "compute")
         assert again == told
-        assert len(ask(again["address"], networks, again["token"])[1]["items"]) == 6  # and `default`
+        assert len(ask(again["address"], networks, again["token"])[1]["items"]) == 6  # including `default`
         operations = ask(again["address"], "emulator/resources?kind=operation", again["token"])[1]
         until(lambda: ask(again["address"], "emulator/resources?kind=pending", again["token"])[1] == {})
         assert len(operations) == 5
@@ -346,7 +346,10 @@ def test_hook_that_takes_long_holds_up_no_other_request(tmp_path):
         assert going.wait(PATIENCE)
 
         def status() -> set[str]:
-            """Over several ticks of the emulator; an answer that waited for a hook would come too late."""
+            """Read the states of the pools.
+
+            Over several ticks of the emulator, an answer that waits for a hook would come too late.
+            """
             return {one["status"] for one in ask(google.address, pools, google.token)[1]["nodePools"]}
 
         for _ in range(10):

@@ -1,4 +1,4 @@
-"""Service Usage of the emulator: which APIs come and go together, and which there are."""
+"""Service Usage of the emulator: its list of APIs, and those that are enabled and disabled together."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 @pytest.fixture
 def new(tmp_path: Path) -> Iterator[World]:
-    """A project in which next to nothing is on."""
+    """Yield a project with few APIs enabled."""
     with World(tmp_path, enabled=("serviceusage", "cloudapis", "cloudtrace")) as made:
         yield made
 

@@ -1,4 +1,4 @@
-"""Cloud Storage of the emulator: what Terraform's backend and Google's clients rely on."""
+"""Cloud Storage of the emulator: the features that Terraform's backend and Google's clients rely on."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_range_beyond_the_end_is_refused(world):
 
 
 def test_lock_is_held_by_one_alone(world):
-    """As Terraform's backend does it: made if it is not there, taken away if it is still the same."""
+    """Terraform's backend creates the lock if it is missing, and deletes it if it is unchanged."""
     status, held = write(world, "state/default.tflock", ifGenerationMatch="0")
     assert status == 200
     assert write(world, "state/default.tflock", ifGenerationMatch="0")[0] == 412

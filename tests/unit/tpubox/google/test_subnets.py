@@ -1,4 +1,4 @@
-"""Networks and subnetworks of the emulator: which ones Google makes, and what may be changed in them."""
+"""Networks and subnetworks of the emulator: automatic ones, and permitted changes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def read(world: World, name: str = "subnet") -> Any:
 
 
 def patch(world: World, **fields: Any) -> dict[str, Any]:
-    """The body of a change, as somebody sends it who has just read the subnetwork."""
+    """Return the body of a change from a client that has just read the subnetwork."""
     return {"fingerprint": read(world)["fingerprint"], **fields}
 
 

@@ -132,7 +132,7 @@ def test_preempted_vm_stays_and_counts_until_it_is_deleted(world):
 
 @pytest.mark.parametrize("strike", ["preempt", "repair", "maintenance"])
 def test_fault_of_one_vm_does_not_befall_the_vm_recreated_under_its_name(world, strike):
-    """Its hosts left at once, and the owner recreated it, before the time of the fault was over."""
+    """The hosts stopped at once, and the owner recreated the TPU VM before the fault was over."""
     make(world)
     world.pass_time(60)
     vm_faults.strike(world.cloud, strike, "vm", **({"grace": 300.0} if strike == "preempt" else {"seconds": 300.0}))
@@ -227,7 +227,7 @@ def test_queued_resource_with_nodes_goes_only_by_force(world):
 
 
 def test_queued_resource_whose_nodes_were_deleted_is_suspended_and_goes_without_force(world):
-    """As Google's own sample does it: python-docs-samples, tpu/test_queued_resources.py."""
+    """Google's own sample does this: python-docs-samples, tpu/test_queued_resources.py."""
     queue(world, count=2)
     world.pass_time(10)
     world.pass_time(10)
@@ -334,7 +334,7 @@ def test_zone_lists_what_it_offers(world):
 
 
 def test_time_that_passes_over_many_vms_reads_none_of_them_while_nothing_changes(world, monkeypatch):
-    """Ten times a second, so that a box that stands by costs next to nothing."""
+    """The check runs ten times a second, so an idle sandbox must cost next to nothing."""
     make(world)
     world.pass_time(100)
     world.pass_time(1)

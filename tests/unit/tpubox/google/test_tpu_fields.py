@@ -1,5 +1,7 @@
-"""What TPU VMs and queued resources of the emulator say of themselves, in both versions of the API; and maintenance,
-which alpha lets users bring about."""
+"""Fields of TPU VMs and queued resources of the emulator in both API versions, and maintenance.
+
+The alpha version lets users start maintenance.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 
 def queue(world: World, zone: str = V2, node: dict[str, Any] = V4_8, **more: Any) -> Any:
-    """Two slices, until they run."""
+    """Request two slices, and wait until they run."""
     several = {"nodeCount": 2, "nodeIdPrefix": "vm"}
     word = "multisliceParams" if zone == V2 else "multiNodeParams"
     body = {"tpu": {"nodeSpec": [{"parent": PLACE, word: several, "node": node}]}, **more}
@@ -274,7 +276,7 @@ def test_maintenance_of_a_queued_resource_is_announced_and_performed_node_by_nod
 @pytest.mark.parametrize(
     ("body", "word"),
     [
-        ({"nodeNames": ["vm-0"]}, "FAILED_PRECONDITION"),  # nothing is announced for it
+        ({"nodeNames": ["vm-0"]}, "FAILED_PRECONDITION"),  # no maintenance is announced for it
         ({"nodeNames": ["vm-1", "vm-0"]}, "FAILED_PRECONDITION"),
         ({"nodeNames": ["vm-7"]}, "INVALID_ARGUMENT"),
         ({"nodeNames": []}, "INVALID_ARGUMENT"),

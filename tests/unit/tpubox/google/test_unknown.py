@@ -1,4 +1,4 @@
-"""What Google does not know it refuses or passes over, and never keeps: fields of bodies, parameters of queries."""
+"""Unknown body fields and query parameters are refused or ignored as by Google, and never stored."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 
 def documented() -> Iterator[tuple[str, str]]:
-    """Method and path of every route that a document has, of APIs that refuse what they do not know."""
+    """Yield method and path of every documented route of the APIs that refuse unknown fields."""
     for api in APIS:
         if api.name not in discovery.DOCUMENTS or api.name in LAX:
             continue
@@ -46,7 +46,7 @@ def test_unknown_parameter_of_a_query_is_refused(world: World, method: str, path
 
 
 def test_parameters_are_those_of_the_documents():
-    """Those that tests have may be of another day than those that the file was written from: they share most."""
+    """The documents of the tests and those behind the file may differ in date, but share most."""
     table = json.loads(Path(query_parameters.__file__).with_name("parameters.json").read_text())
     for api, versions in table.items():
         for version, routes in versions.items():
@@ -111,7 +111,7 @@ def test_others_refuse_unknown_fields(world: World, path: str, named: str):
 
 
 def test_fields_are_taken_in_both_ways_of_writing_and_told_in_one(world: World):
-    """https://protobuf.dev/programming-guides/json; keys of maps are their sender's own."""
+    """Map keys are the sender's own: https://protobuf.dev/programming-guides/json."""
     nodes = f"tpu/v2/projects/{PROJECT}/locations/us-central2-b/nodes"
     node = {
         "accelerator_type": "v4-8",

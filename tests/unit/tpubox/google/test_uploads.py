@@ -1,4 +1,4 @@
-"""Uploads in pieces to the emulator's Cloud Storage: what clients do whose connection was lost, and what is refused."""
+"""Resumable uploads to the emulator's Cloud Storage: clients after a lost connection, and refusals."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_upload_in_pieces_survives_a_restart_and_lost_answers(tmp_path, size, pi
         while size - at > piece:
             part = content[at : at + piece]
             upload.put(f"bytes {at}-{at + piece - 1}/*", part)
-            # The answer was lost: the client asks how far it came, and sends the piece once more.
+            # The answer was lost: the client asks for its position and sends the piece again.
             asked = upload.put(f"bytes */{size}")
             assert (asked.status, asked.headers["range"]) == (308, f"bytes=0-{at + piece - 1}")
             assert upload.put(f"bytes {at}-{at + piece - 1}/*", part).status == 308
@@ -164,7 +164,7 @@ def test_upload_that_is_cancelled_is_gone(world):
 
 def test_upload_of_twice_the_pieces_moves_twice_the_bytes(world):
     def moved(pieces: int) -> int:
-        """Bytes that this process read and wrote, files and database alike."""
+        """Return the bytes that this process read and wrote, for files and database together."""
         before = _moved()
         upload = Upload(world, f"of-{pieces}")
         for at in range(0, pieces * UNIT, UNIT):
@@ -172,7 +172,7 @@ def test_upload_of_twice_the_pieces_moves_twice_the_bytes(world):
         assert answer.status == 200
         return _moved() - before
 
-    moved(8)  # the database takes its pages from the system once
+    moved(8)  # the database gets its pages from the system once
     assert moved(32) < 2.6 * moved(16)
 
 

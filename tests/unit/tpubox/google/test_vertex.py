@@ -1,4 +1,4 @@
-"""TensorBoard of the emulator: what an uploader writes can be read back."""
+"""TensorBoard of the emulator: data written by an uploader can be read back."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 @pytest.fixture
 def run(world: World) -> str:
-    """The path of a run without series."""
+    """Return the path of a run without series."""
     made = world.ask("POST", f"{LOCATION}/tensorboards", {"displayName": "board"})
     board = f"vertex_ai/v1/{made['response']['name']}"
     world.ask("POST", f"{board}/experiments", {}, tensorboardExperimentId="pretrain")
@@ -110,7 +110,7 @@ def test_board_goes_with_all_that_is_in_it(world, run):
 
 
 def test_methods_of_a_tensorboard_need_the_permissions_that_google_names(world, run):
-    """https://cloud.google.com/vertex-ai/docs/general/iam-permissions"""
+    """Google's list: https://cloud.google.com/vertex-ai/docs/general/iam-permissions."""
     board, experiment = run.partition("/experiments/")[0], run.rpartition("/runs/")[0]
     loss = series(world, run, "loss")
     write(world, run, loss, {1: 1.0})

@@ -1,4 +1,4 @@
-"""TPU VMs through the API: addresses, metadata, keys, and who machines run as."""
+"""TPU VMs through the API: addresses, metadata, keys, and the accounts of machines."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_no_two_hosts_share_an_address(world):
 
 def test_external_addresses_come_and_go_with_the_setting(world):
     assert "accessConfig" not in make(world)["networkEndpoints"][0]
-    mask = "network_config.enable_external_ips"  # as gcloud writes it
+    mask = "network_config.enable_external_ips"  # spelled as gcloud does
     world.ask("PATCH", f"{ZONE}/nodes/vm", {"networkConfig": {"enableExternalIps": True}}, updateMask=mask)
     assert "externalIp" in node(world)["networkEndpoints"][3]["accessConfig"]
     world.ask("PATCH", f"{ZONE}/nodes/vm", {}, updateMask=mask)
@@ -183,7 +183,7 @@ def test_vm_that_is_repaired_can_be_preempted(world):
 
 
 def stands(world: World) -> bool:
-    """Whether nothing keeps its hosts away."""
+    """Check that the TPU VM's hosts can run."""
     (vm,) = world.cloud.state.all("vm").values()
     return (vm["state"], vm["health"], vm["_shutdown"]) == ("READY", "HEALTHY", None)
 
@@ -219,7 +219,7 @@ def test_vm_that_was_stopped_or_taken_back_stays_so_whatever_happens_then(world,
     make(world, acceleratorType="v4-8")
     seen: list[str] = []
     for (trouble, words), steps in order:
-        with suppress(Invalid):  # of one that has no hosts
+        with suppress(Invalid):  # some TPU VMs have no hosts
             if trouble == "stop":
                 world.send("POST", f"{ZONE}/nodes/vm:stop", {})
             else:

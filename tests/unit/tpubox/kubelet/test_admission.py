@@ -1,4 +1,4 @@
-"""What a node does not take, although the pod names it."""
+"""Admission on a node: pods that name a node and are refused by it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mounted buckets answer as GCS FUSE does, seen from inside real containers."""
+"""Mounted buckets behave like GCS FUSE, seen from inside real containers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What to do next with the containers of a pod: tables over plain data."""
+"""The next step for the containers of a pod: tables over plain data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The agent's door: who may come in, logs as kubectl asks for them."""
+"""The agent's HTTPS server: access, and logs for kubectl."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_door_opens_to_the_sandbox_certificate_and_to_nobody_without_anything(wo
 
 
 def test_door_stays_shut_to_a_certificate_of_another_authority(world: World, tmp_path: Path):
-    with pytest.raises((OSError, IndexError)):  # refused in one of several ways, depending on who is quicker
+    with pytest.raises((OSError, IndexError)):  # the kind of refusal depends on timing
         status_of(world, certificates.pair(tmp_path / "other"))
 
 
@@ -73,7 +73,7 @@ def test_logs_are_of_the_newest_file_alone_while_who_follows_sees_all(world: Wor
     more, end = world.shared / "more", world.shared / "end"
     lines = [f"line {number:03d}" for number in range(250)]
     wait = "while [ ! -e {} ]; do sleep 0.02; done"
-    # It waits now and then for what it printed: what is read from it at once goes to one file.
+    # The program waits now and then for its printed lines, because data read at once goes to one file.
     written = 'until cat "$TPUKIT_POD"/log* 2>/dev/null | grep -q "line 0*$i"; do sleep 0.01; done'
     second = f"for i in $(seq 30 249); do printf 'line %03d\\n' $i; [ $((i % 20)) = 0 ] && {written}; done"
     first = "for i in $(seq 0 29); do printf 'line %03d\\n' $i; done"

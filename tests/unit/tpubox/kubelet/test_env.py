@@ -176,7 +176,7 @@ def test_container_without_chips_gets_nothing_of_a_tpu():
 
 
 def _asking(*chips: int) -> dict[str, object]:
-    """A pod with a container for each of these numbers of chips."""
+    """Return a pod with a container for each of these numbers of chips."""
     return {
         "spec": {
             "containers": [{"resources": {"limits": {"google.com/tpu": str(one)}} if one else {}} for one in chips]

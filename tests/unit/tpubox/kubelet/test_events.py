@@ -1,4 +1,4 @@
-"""What a kubelet says of its pods in events: counted, and not written each time."""
+"""Events of a kubelet about its pods: counted, and not written each time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands in containers, as the API server asks for them: over a WebSocket, in channels."""
+"""Commands in containers as requested by the API server: over a WebSocket, in channels."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SLEEPER = "exec sleep 600"
 def execute(
     world: World, *command: str, said: tuple[bytes, ...] = (), wanted: str = "input=1&output=1&error=1"
 ) -> tuple[dict[int, bytes], dict[str, object]]:
-    """What came on each channel when that was said, and how it ended."""
+    """Send the input, and return the output by channel and the final status."""
     channels: dict[int, bytes] = {}
     with entered(world, *command, wanted=wanted) as (door, answer):
         for data in said:
@@ -41,7 +41,7 @@ def execute(
 
 @contextmanager
 def entered(world: World, *command: str, wanted: str) -> Iterator[tuple[ssl.SSLSocket, BinaryIO]]:
-    """A WebSocket to a command: one to write to, one to read from."""
+    """Open a WebSocket to a command, and yield its write end and its read end."""
     query = urlencode([("command", word) for word in command])
     key = base64.b64encode(b"0123456789abcdef").decode()
     with connect(world, world.home / "keys") as door, door.makefile("rb") as answer:
@@ -57,14 +57,14 @@ def entered(world: World, *command: str, wanted: str) -> Iterator[tuple[ssl.SSLS
 
 
 def message(answer: BinaryIO) -> tuple[int, bytes]:
-    """Kind and data of the next frame."""
+    """Return kind and data of the next frame."""
     first, second = answer.read(2)
     size = second if second < 126 else int.from_bytes(answer.read(2 if second == 126 else 8))
     return first & 15, answer.read(size)
 
 
 def messages(answer: BinaryIO) -> list[tuple[int, bytes]]:
-    """All frames up to the one that says that it is over."""
+    """Return all frames up to the closing one."""
     found = [message(answer)]
     while found[-1][0] != 8:
         found.append(message(answer))
@@ -86,7 +86,7 @@ def say(door: ssl.SSLSocket, kind: int, data: bytes) -> None:
 
 
 def said_to_nobody(door: ssl.SSLSocket, data: bytes) -> bytes:
-    """What would have been sent: the door's descriptor leads elsewhere for as long as it is said."""
+    """Return the encrypted input without sending it, by redirecting the connection's descriptor during the write."""
     here, there = socket.socketpair()
     with here, there:
         kept = os.dup(door.fileno())
@@ -128,7 +128,7 @@ def test_exec_without_input_reads_the_end_of_it_at_once(world: World):
 
 
 def test_exec_gets_more_than_it_reads_at_once_in_pieces_of_any_kind(world: World):
-    """Also as kubectl does not send it: a message in two frames with a ping between them, and one of no channel."""
+    """Includes input that kubectl does not send: a message in two frames around a ping, and one without a channel."""
     world.shell(SLEEPER)
     world.phase("Running")
     typed = random.Random(1).randbytes(3_000_000)
@@ -145,7 +145,7 @@ def test_exec_gets_more_than_it_reads_at_once_in_pieces_of_any_kind(world: World
 
 
 def test_exec_prints_while_what_is_typed_has_come_in_half(world: World):
-    """Half a record of TLS: there is something to read, and nothing can be read."""
+    """Half a TLS record: the socket is readable, but there is no data to read."""
     world.shell(SLEEPER)
     world.phase("Running")
     go = world.shared / "go"

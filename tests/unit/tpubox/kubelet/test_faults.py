@@ -1,4 +1,4 @@
-"""Hosts that are preempted, drained, hung and lost, and come back."""
+"""Hosts that are preempted, drained, hung and lost, and that return."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ def test_lost_host_says_nothing_until_it_is_back(world: World):
     world.until(lambda: world.api.get("Lease", SECOND, "kube-node-lease")["spec"]["renewTime"] != other)
     assert world.api.get("Lease", FIRST, "kube-node-lease")["spec"]["renewTime"] == renewed
     assert world.status()["phase"] == "Running"
-    world.api.delete("Node", FIRST)  # somebody gave it up
+    world.api.delete("Node", FIRST)  # deleted by someone else
     world.client.restore(FIRST)
     status = world.phase("Failed")
     assert status["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 137
@@ -191,7 +191,7 @@ def test_lost_host_says_nothing_until_it_is_back(world: World):
 
 
 def test_host_that_is_lost_while_its_pod_is_looked_at_says_nothing_either(world: World, monkeypatch):
-    """Who read that its processes are gone would take that for the end of a program, and its user would pay for it."""
+    """A pod whose processes seem gone would count as a program that ended, and be charged to its user."""
     world.shell("exec sleep 60", node=FIRST)
     world.phase("Running")
     lost, looked = threading.Event(), threading.Event()
@@ -221,7 +221,7 @@ def test_host_that_is_lost_while_its_pod_is_looked_at_says_nothing_either(world:
 
 
 def _quiet(world: World) -> str:
-    """The log of a pod that prints all the time, if it did not for half a second."""
+    """Return the log of a pod that prints all the time if it was silent for half a second, else an empty string."""
     before = world.log()
     time.sleep(0.5)
     return before if world.log() == before else ""
@@ -289,7 +289,7 @@ def test_removed_pool_is_drained_its_pods_have_their_grace_and_its_nodes_are_gon
     assert world.api.phases[-1] == ("p", "Succeeded")
     assert not has_node(world, FIRST)
     assert list(world.client.pools()) == ["cpu"]
-    world.client.remove_pool("spot")  # twice is once
+    world.client.remove_pool("spot")  # idempotent
 
 
 def test_removed_pool_keeps_no_budget_but_its_pods_have_their_grace(world: World):
@@ -328,7 +328,7 @@ def test_pods_of_daemon_sets_do_not_keep_a_removed_pool_and_go_with_it(world: Wo
 def test_simulated_pool_that_keeps_budgets_is_drained_and_waits_for_their_pods_for_a_while():
     class Kwok(FakeApi):
         def delete_pod(self, name: str, namespace: str = "default", grace: int | None = None) -> None:
-            """As kwok does it, at once."""
+            """Delete the pod at once, as kwok does."""
             self.delete("Pod", name, namespace, grace=0)
 
     api, clock = Kwok(), ManualClock()
@@ -363,12 +363,12 @@ def test_pools_of_one_name_in_two_clusters_are_two_and_one_goes_without_the_othe
     world.client.remove_pool(first.key)
     assert not has_node(world, "gke-one-shared-0")
     assert has_node(world, "gke-two-shared-0")
-    world.client.drain("shared")  # no other is called so now
+    world.client.drain("shared")  # the name is unique now
     assert list(world.client.pools()) == ["cpu", "spot", second.key]
 
 
 def test_node_that_was_given_up_while_the_agent_was_silent_is_ready_again(world: World):
-    """On a busy machine signs of life may come late: what Kubernetes makes of that must not stay."""
+    """On a busy machine, heartbeats may come late; the state that Kubernetes sets then must not stay."""
     given_up = {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown"}
     world.api.patch("Node", FIRST, {"status": {"conditions": [given_up]}}, part="status", way="strategic-merge")
 
@@ -386,7 +386,7 @@ def test_node_that_somebody_deleted_is_registered_again(world: World):
 
 
 def test_node_that_was_given_up_while_nobody_beat_for_it_is_ready_again(world: World):
-    """As Kubernetes leaves it when an agent was away, or a machine too busy, for longer than a node may be silent."""
+    """Kubernetes leaves this state when an agent or machine was silent for longer than a node may be."""
     given_up = [{"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown"}]
     world.api.patch("Node", NODE, {"status": {"conditions": given_up}}, part="status")
 
@@ -405,7 +405,7 @@ def test_fault_on_a_pool_that_was_removed_is_not_found(world: World):
 
 def test_sign_of_life_that_two_threads_make_at_once_is_made_once_and_adds_the_pool(home: Path):
     class Racing(FakeApi):
-        """Somebody else makes a Lease right after one was told that there is none."""
+        """An API in which another client creates a Lease right after it was reported missing."""
 
         def patch(self, kind: str, name: str, change: Any, namespace: str = "", **how: Any) -> dict[str, Any]:
             try:
@@ -432,7 +432,7 @@ def test_pool_without_tpus_grows_and_shrinks_and_pods_of_a_host_that_goes_end_fi
     assert not has_node(world, "second")
     assert has_node(world, NODE)
     assert world.api.calls.count(("evict", "Pod", "a")) == 1
-    world.until(lambda: world.gone("a"))  # evicted, not failed as a pod of a host that shut down
+    world.until(lambda: world.gone("a"))  # evicted, rather than failed like a pod of a host that shut down
     assert ("a", "Failed") not in world.api.phases
     assert world.status("b")["phase"] == "Running"
     assert list(world.client.pools()["cpu"]["pool"]["nodes"]) == [NODE]

@@ -162,7 +162,7 @@ def test_container_whose_first_hook_fails_and_that_leaves_with_0_is_done(world: 
 
 
 def test_container_whose_first_hook_fails_is_ended_though_that_cannot_be_written(world: World, monkeypatch):
-    """As on a full disk."""
+    """A full disk is one cause."""
     up = world.shared / "up"
     write = Path.write_text
 

@@ -1,4 +1,4 @@
-"""Which images a node has, and what a kubelet says of those that it has not."""
+"""Images of a node, and the kubelet's messages about missing ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names that programs in pods can resolve: those that a cluster's DNS would have, and no others."""
+"""Names that programs in pods can resolve: those of a cluster's DNS, and no others."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ world = pytest.fixture(name="world")(with_cpu_node)
 
 
 def _endpoints(world: World, service: str, hosts: dict[str, str], namespace: str = "default", **more: object) -> None:
-    """As Kubernetes lists them for a headless Service."""
+    """Create the EndpointSlice that Kubernetes lists for a headless Service."""
     labels = {"kubernetes.io/service-name": service, "service.kubernetes.io/headless": ""}
     endpoints = [{"hostname": host, "addresses": [address], **more} for host, address in hosts.items()]
     metadata = {"name": f"{service}-x", "namespace": namespace, "uid": f"slice-{namespace}-{service}", "labels": labels}

@@ -1,4 +1,4 @@
-"""Which Python packages pods see: those that their images have."""
+"""Python packages that pods see: those of their images."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ print(*found)
 
 
 def test_program_that_may_read_nothing_but_its_interpreter_reads_the_packages_of_it(world: World):
-    """As the queue's do. Links that led out of the folder were closed to them once."""
+    """Programs of the queue do this. Links that led out of the folder were once unreadable to them."""
     code = """
 from tpukit.host.confinement import Limits, confine
 print(*(layer for layer in confine(Limits(0, 10_000, 1 << 20), []) if layer.startswith("files")))

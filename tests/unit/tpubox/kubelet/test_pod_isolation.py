@@ -1,4 +1,4 @@
-"""What containers do not share although they run on one machine, seen from inside real ones."""
+"""Isolation of containers on the same machine, seen from inside real ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pods on the node agent: what a kubelet would do, told to an API server that refuses what a real one refuses."""
+"""The life of pods on the node agent, against an API server that refuses what a real one refuses."""
 
 from __future__ import annotations
 
@@ -216,7 +216,7 @@ def test_agent_killed_and_started_again_finds_the_same_processes(world: World, h
     world.shell(f"echo $$$$; until [ -e {gate} ]; do sleep 0.05; done; echo end; exit 5")
     world.phase("Running")
     pid = world.until(world.log)
-    world.stop()  # pods are not its children: this is as abrupt to them as a kill
+    world.stop()  # pods are not its children, so this is as abrupt to them as a kill
     again = World(home, world.api)
     try:
         assert again.log() == pid

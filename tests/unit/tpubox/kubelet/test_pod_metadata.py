@@ -1,4 +1,4 @@
-"""Pods on nodes of GKE have a metadata server each, which knows who they are and tells nobody else."""
+"""Pods on GKE nodes have a metadata server each, which knows their identity and gives it to no other pod."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SHOW = (
 
 @pytest.fixture(scope="module")
 def google(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulator]:
-    """With a cluster that has Workload Identity, a pool, and an account that pods of default/trainer may be."""
+    """Yield an emulator with a Workload Identity cluster, a pool, and an account for pods of default/trainer."""
     with Emulator(tmp_path_factory.mktemp("google"), Settings(enabled=EVERY_API, arrival_seconds=0.0)) as made:
         state = made.cloud.state
         state.put("cluster", CLUSTER, {"workloadIdentityConfig": {"workloadPool": "tpu-project.svc.id.goog"}})
@@ -174,7 +174,7 @@ def test_metadata_server_of_a_pod_tells_other_users_and_web_pages_nothing(world:
 
 
 def test_pod_reads_no_secret_of_the_sandbox(world: World, home: Path):
-    """Where processes can have mounts of their own; elsewhere it is said that they cannot."""
+    """Needs a machine where processes can have their own mounts; the test fails elsewhere."""
     if not pods.can_mount(home / "agent" / "empty"):
         pytest.fail("this machine lets no process have mounts of its own: unprivileged user namespaces are off")
     world.shell(f"cat {home}/secret; ls -A {home}/keys; echo done", node=HOST)
@@ -204,7 +204,7 @@ def test_pod_waits_for_an_image_that_its_nodes_may_not_pull_and_starts_once_they
 
 
 def test_pod_waits_while_nobody_knows_whether_its_image_is_there(world: World, home: Path):
-    """The emulator is restarted: its door is shut for a moment."""
+    """The emulator restarts, and is unreachable for a moment."""
     world.agent.kubelet._driver._images = PulledImages(EmulatorDoor("http://127.0.0.1:1", "secret"))
     world.pod("true", node=HOST, image="us-docker.pkg.dev/tpu-project/images/train:1")
     waiting = world.until(lambda: world.status().get("containerStatuses") and world.container()["state"]["waiting"])
@@ -239,7 +239,7 @@ def test_pod_waits_for_a_bucket_that_it_may_not_read_and_is_read_only_until_it_m
 
 
 def test_pod_waits_for_a_bucket_while_nobody_knows_whether_it_may_read_it(world: World):
-    """The emulator is restarted: its door is shut for a moment."""
+    """The emulator restarts, and is unreachable for a moment."""
     world.agent.kubelet._driver._buckets._google = EmulatorDoor("http://127.0.0.1:1", "secret")
     world.with_bucket("true", node=HOST)
     (event,) = world.until(lambda: world.events("FailedMount"))

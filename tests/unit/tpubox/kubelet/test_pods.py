@@ -1,4 +1,4 @@
-"""What a kubelet needs of a pod beyond the local place: a memory limit, times in the log, a view of the file system."""
+"""Features that a kubelet needs beyond the local place: a memory limit, times in the log, a view of the file system."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_memory_counts_every_process_of_the_pod(home: Path):
 
 def test_memory_that_processes_share_counts_once(home: Path):
     code = "import os, time; held = bytearray(60 << 20); pid = os.fork(); time.sleep(0.5); pid and os.wait()"
-    # Between a look at one process and at the other, one may end: what both had is then all of the other's, 90 MiB.
+    # A process may end between two looks; the shared memory then counts as the other process's, 90 MiB.
     state = run(home, code, memory=115 << 20)
     assert (state.code, state.out_of_memory) == (0, False)
 
@@ -52,7 +52,7 @@ def test_memory_counts_files_that_are_memory(home: Path):
 
 def test_memory_counts_a_file_that_is_mapped_once(home: Path):
     (home / "volume").mkdir()
-    # Written piece by piece: what Python holds for a moment would count as well, and decide by when the shim looks.
+    # Write piece by piece, because memory held by Python would also count, depending on when the shim looks.
     code = f"""import mmap, time
 with open({str(home / "volume" / "x")!r}, "wb+") as file:
     file.truncate(60 << 20)
@@ -86,7 +86,7 @@ def test_stamped_log_is_whole_when_the_pod_is_killed(home: Path):
 
 
 def test_stamped_log_that_is_long_goes_on_in_another_file_with_no_line_lost_or_divided(home: Path):
-    # It waits now and then for what it printed: what is read from it at once goes to one file.
+    # The program waits now and then for its printed lines, because data read at once goes to one file.
     code = f"""import pathlib, time
 def written(): return "".join(log.read_text() for log in pathlib.Path({str(home / "pod")!r}).glob("log*"))
 for i in range(200):

@@ -1,4 +1,4 @@
-"""Probes of containers on the node agent, made against real processes."""
+"""Probes of containers on the node agent, against real processes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ http.server.HTTPServer((os.environ["POD_IP"], int(sys.argv[2])), Answers).serve_
 
 
 def exists(path: object, **fields: Any) -> dict[str, Any]:
-    """A probe that succeeds while there is such a file."""
+    """Return a probe that succeeds while the file exists."""
     return {"exec": {"command": ["/bin/sh", "-c", f"test -e {path} || {{ echo no file; false; }}"]}, **SOON, **fields}
 
 
@@ -189,7 +189,7 @@ def test_command_of_a_probe_is_heard_though_nobody_had_time_to_listen_before_its
 
 
 def test_server_that_answers_a_probe_byte_by_byte_is_not_waited_for():
-    """Each byte comes in time, the answer never does."""
+    """Each byte comes in time, the whole answer never does."""
     with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as threads:
         answering = threads.submit(_drip, server)
         probe = {"httpGet": {"path": "/", "port": server.getsockname()[1]}, "timeoutSeconds": 1}

@@ -1,4 +1,4 @@
-"""What a securityContext makes of real containers, seen from inside, and who may not run at all."""
+"""The effect of a securityContext on real containers, seen from inside, and pods that may not run."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ world = pytest.fixture(name="world")(with_cpu_node)
 
 
 def said(world: World, *words: str, context: dict[str, Any], **options: Any) -> dict[str, str]:
-    """What a program prints, a word and its value to a line."""
+    """Return the words that a program prints, each with its value on one line."""
     world.pod("python", "-c", *words, securityContext=context, **options)
     ended = world.phase("Succeeded", "Failed")
     assert ended["phase"] == "Succeeded", f"{world.container()}: {world.log()}"

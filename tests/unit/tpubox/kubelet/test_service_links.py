@@ -1,4 +1,4 @@
-"""Variables that tell containers of Services."""
+"""Environment variables for Services in containers."""
 
 from __future__ import annotations
 

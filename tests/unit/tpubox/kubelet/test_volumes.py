@@ -1,4 +1,4 @@
-"""Volumes of pods, seen from inside real containers, and by rewriting where there are no mounts."""
+"""Volumes of pods, seen from inside real containers, and through path rewriting where mounts are unavailable."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def world(home: Path, request: pytest.FixtureRequest) -> Iterator[World]:
 
 
 def mounted(home: Path) -> World:
-    """Where containers have mounts of their own."""
+    """Return a world where containers have their own mounts."""
     world = World(home)
     world.client.add_pool(CPU)
     return world

@@ -1,4 +1,4 @@
-"""The line of pods to be looked at: one at a time for each, none forgotten, none twice for nothing."""
+"""The queue of pods to process: one worker at a time for each pod, none forgotten, none repeated without need."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What GKE leaves of a machine: https://cloud.google.com/kubernetes-engine/docs/concepts/plan-node-sizes"""
+"""Allocatable resources of GKE machines (https://cloud.google.com/kubernetes-engine/docs/concepts/plan-node-sizes)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pools that grow for pods that fit nowhere, and shrink when nobody uses them."""
+"""Pools that grow for pods that fit nowhere, and shrink when unused."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_pod_that_would_find_no_place_there_makes_no_pool_grow(wants):
 
 
 class Kubernetes:
-    """Lists what it was given."""
+    """A Kubernetes API that lists given objects."""
 
     def __init__(self) -> None:
         self.things: dict[str, list[Doc]] = {"Pod": [], "Node": []}
@@ -92,7 +92,7 @@ class Kubernetes:
         self.events[document["metadata"]["name"]] = document
 
     def said(self, name: str = "a") -> list[tuple[str, str]]:
-        """Events about a pod in the order of time."""
+        """Return the events about a pod in the order of time."""
         about = [one for one in self.events.values() if one["involvedObject"]["name"] == name]
         return [(one["reason"], one["message"]) for one in sorted(about, key=lambda one: one["lastTimestamp"])]
 
@@ -149,7 +149,7 @@ def on(node: str, kind: str = "Job") -> Doc:
 
 
 def shrunk(pool: Scalable, nodes: dict[str, str], *pods: Doc) -> Shrink | None:
-    """What becomes of a pool when these are its pods for long enough."""
+    """Return the shrink of a pool that has these pods for long enough."""
     idle = IdleNodes()
     assert idle.shrinks([pool], {pool.full: nodes}, pods, 0.0) == {}
     return idle.shrinks([pool], {pool.full: nodes}, pods, IDLE_SECONDS).get(pool.full)
@@ -208,7 +208,7 @@ RISK = "Pod is at risk of not being scheduled."
 
 
 class Scaled:
-    """A pool that is scaled from zero, and time that passes between two ticks."""
+    """A pool that is scaled from zero, and the time between two ticks."""
 
     def __init__(self, world: World, kubernetes: Kubernetes) -> None:
         wanted = pool(initialNodeCount=0, autoscaling={"enabled": True, "minNodeCount": 0, "maxNodeCount": 4})

@@ -1,4 +1,4 @@
-"""Node pools that were preempted: whose their chips are, when they return, and what Compute Engine says of it."""
+"""Preempted node pools: the owner of their chips, their return, and Compute Engine's messages."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ ZONE = f"compute/v1/projects/{PROJECT}/zones/us-central2-b"
 
 
 class Google:
-    """A zone with chips for one slice of 16, and a node agent that only writes down."""
+    """A zone with chips for one slice of 16, and a node agent that only records calls."""
 
     def __init__(self, folder: Path) -> None:
         self.records: dict[str, Record] = {}
-        self.late = 0  # times that the agent does not answer
+        self.late = 0  # calls that the agent does not answer
         self.world = World(folder, Hooks(on_pool_created=self._came, on_pool_deleted=self._went))
         stock_and_quota.limit_stock(self.world.cloud, "us-central2-b", "v4", 16)
         self.pools = self.world.cluster()
@@ -45,7 +45,7 @@ class Google:
         record.presence, record.back_at = Presence.HERE, None
 
     def add(self, name: str) -> str:
-        """Its state when all that takes time is over."""
+        """Create a pool, and return its state after all delays."""
         self.world.ask("POST", self.pools, pool(name))
         self.world.pass_time(1000)
         return str(self.world.ask("GET", f"{self.pools}/{name}")["status"])

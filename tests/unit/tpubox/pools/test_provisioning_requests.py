@@ -1,4 +1,4 @@
-"""Slices that come by queued provisioning: for a request alone, and all of one together."""
+"""Slices from queued provisioning: for one request only, and all of its slices together."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ UNSCHEDULABLE = [{"type": "PodScheduled", "status": "False", "reason": "Unschedu
 
 
 class Requests:
-    """The part of a cluster that the autoscaler talks to: requests, templates, pods and nodes."""
+    """The part of a cluster that the autoscaler uses: requests, templates, pods and nodes."""
 
     def __init__(self) -> None:
         self.requests: dict[str, Doc] = {}

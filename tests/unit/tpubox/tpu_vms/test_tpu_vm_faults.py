@@ -1,4 +1,4 @@
-"""What happens to hosts of TPU VMs: each trouble takes away exactly what it should."""
+"""Faults of TPU VM hosts: each takes away exactly what it should."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def strike(vms: TpuVms, action: str, node: str, **words: Any) -> Any:
 
 
 def sleeper(vms: TpuVms, node: str, worker: int = 0) -> int:
-    """A process that left its session and outlives its connection."""
+    """Start a process that left its session and outlives its connection, and return its id."""
     return int(vms.ssh(node, SLEEPER, worker).stdout)
 
 
@@ -60,7 +60,7 @@ def test_process_outlives_its_connection_and_goes_with_its_node(vms):
     assert folder.exists()
     vms.ask("DELETE", f"{NODES}/short")
     until(lambda: not lives(pid))
-    until(lambda: refused(vms, "short", address))  # its server goes after its processes
+    until(lambda: refused(vms, "short", address))  # its server stops after its processes
     until(lambda: not folder.exists())
 
 
@@ -99,7 +99,7 @@ def test_preemption_that_the_api_knows_first_still_leaves_the_hosts_their_time(v
 
 def test_machines_that_were_lent_for_a_while_shut_down_at_its_end_and_are_gone(vms):
     vms.make("warm")
-    vms.ssh("warm", "true")  # the first host takes its time to start, and the time for which they are lent runs on
+    vms.ssh("warm", "true")  # the first host starts slowly, which would use up the run duration
     alpha = NODES.replace("/v2/", "/v2alpha1/").removesuffix("/nodes") + "/queuedResources"
     body = {"tpu": {"nodeSpec": [{"nodeId": "lent", "node": V4_16}]}, "runDuration": {"maxRunDuration": "10s"}}
     vms.ask("POST", f"{alpha}?queuedResourceId=lent", body)
@@ -121,7 +121,7 @@ def test_repair_takes_processes_and_keeps_disk_and_host_key(vms):
     until(lambda: not lives(pid))
     until(lambda: vms.node("broken")["state"] == "READY")
     until(lambda: not refused(vms, "broken"))
-    assert vms.ssh("broken", "cat file").stdout == "data\n"  # the connection checks the key that was published
+    assert vms.ssh("broken", "cat file").stdout == "data\n"  # the connection checks the published host key
 
 
 def test_maintenance_is_announced_and_takes_only_the_workers_it_names(vms):
@@ -248,7 +248,7 @@ def test_killed_emulator_takes_its_hosts_along_frozen_ones_at_its_next_start(tmp
 
     def hosts() -> list[int]:
         texts = [file.read_text() for file in tmp_path.glob("tpu-vms/*/*/pid")]
-        return [int(text.split()[0]) for text in texts if text]  # one may be half way there
+        return [int(text.split()[0]) for text in texts if text]  # one may be partly written
 
     about: dict[str, str] = {}
     first = start()

@@ -1,4 +1,4 @@
-"""TPU VMs of the emulator as hosts: who gets in, what runs there, and what a host knows about itself."""
+"""TPU VMs of the emulator as hosts: access, programs, and a host's information about itself."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_token_of_the_metadata_server_is_that_of_the_nodes_account(vms):
     with pytest.raises(urllib.error.HTTPError) as refused, OPENER.open(request):
         pass
     with refused.value:
-        assert refused.value.code == 403  # known, and nobody granted it anything
+        assert refused.value.code == 403  # known, but without any grant
     claims = vms.metadata("pair", "instance/service-accounts/default/identity?audience=https://me").split(".")[1]
     assert json.loads(base64.urlsafe_b64decode(claims + "=="))["aud"] == "https://me"
 
