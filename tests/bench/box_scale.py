@@ -30,7 +30,7 @@ _SENDING = 8
 
 
 def measure_pools(home: Path) -> list[Row]:
-    """Measure many pools in a sandbox, then delete the sandbox."""
+    """Measure, and leave no sandbox behind."""
     with sandbox(home, "bench", "--operations", str(2 * POOLS)) as box:
         pools = make_cluster(box)
         before, began = sum(box_figures.cpu_seconds(box.place).values()), time.monotonic()
@@ -51,10 +51,7 @@ def measure_pools(home: Path) -> list[Row]:
 
 
 def measure_vms(home: Path) -> list[Row]:
-    """Measure many TPU VMs in a sandbox, then delete the sandbox.
-
-    The TPU VMs have no hosts, because each host is a process.
-    """
+    """Measure, and leave no sandbox behind. Each host would be a process, so the TPU VMs have none."""
     with sandbox(home, "bench") as box:
         without = box_figures.idle(box.place, SETTLE_SECONDS, IDLE_SECONDS)
         _for_each(partial(_ask_for_vm, box), VMS)

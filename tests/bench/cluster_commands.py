@@ -29,7 +29,7 @@ workdir: gs://my-runs/bench
 
 
 def measure(tpu: str, home: Path, cwd: Path) -> list[Row]:
-    """Measure the commands in a sandbox, then delete it."""
+    """Measure, and leave no sandbox behind."""
     env = {**with_programs(home), "TPUKIT_HOME": str(home / "commands")}
     rows = _without(tpu, {**env, "KUBECONFIG": str(home / "missing")}, cwd)
     try:

@@ -44,7 +44,7 @@ _LOG = 'verb="get",resource="pods/log"'
 
 
 def measure(tpu: str, env: Mapping[str, str], home: Path, cwd: Path, size: Size = FULL) -> list[Row]:
-    """Measure one `tpu serve` in a sandbox, then delete the sandbox."""
+    """Measure, and leave no sandbox behind."""
     shutil.rmtree(home, ignore_errors=True)
     env = {**env, "TPUKIT_HOME": str(home)}
 
@@ -151,7 +151,7 @@ def _steady(tpu: str, env: Mapping[str, str], cwd: Path, size: Size, context: st
         below(f"{what} in {len(running_jobs.TEAMS)} namespaces: requests a round", requests, "", most + 1),
         below(f"{what}: reads of logs", reads, "/s", LOG_READS + 1),
         below(f"{what}: CPU", cpu / seconds, " cores", 1.0, digits=2),
-        # Rounds start late on a busy machine, which looks like little work. The cost of one round does not change.
+        # A busy machine delays rounds, which looks like little work, so the cost of one round counts.
         below(f"{what}: CPU of a round", cpu / rounds, " s", 1.0, digits=2),
         below(f"{what}: most memory", memory, " MB", 300.0, digits=0),
     ]

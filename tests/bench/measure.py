@@ -68,7 +68,7 @@ def median(values: Sequence[float]) -> Estimate:
 
 
 def in_turn(ours: Callable[[], float], theirs: Callable[[], float], pairs: int) -> Pairs:
-    """Run both in the order A B B A …, after one uncounted run of each that fills caches and writes bytecode."""
+    """Run both in turn (A B B A …), after one uncounted run of each to fill caches and write bytecode."""
     ours(), theirs()
     times = []
     for number in range(pairs):

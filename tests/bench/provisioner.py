@@ -47,7 +47,7 @@ _MIRRORED = ("list", "watch")
 
 
 def measure(home: Path) -> list[Row]:
-    """Measure the provisioner in a sandbox, then delete the sandbox."""
+    """Measure, and leave no sandbox behind."""
     operations = str(2 * JOBSETS)
     words = ("--seconds", f"CREATE_NODE_POOL={CREATE_SECONDS}", "--operations", operations)
     with sandbox(home, "bench", *words) as box:

@@ -55,7 +55,7 @@ class Starts:
 
 
 def measure_start(tpu: str, home: Path, cwd: Path) -> list[Row]:
-    """Measure starts, and leave no sandbox behind."""
+    """Measure, and leave no sandbox behind."""
     down = [tpu, "sandbox", "down", "--name", NAME]
     ours = Starts([tpu, "sandbox", "up", "--addons", "--name", NAME], down, home, cwd)
     theirs = Starts([sys.executable, str(ONE_BY_ONE), NAME], down, home, cwd)
@@ -83,7 +83,7 @@ def start_rows(pairs: Pairs, cpu: Pairs, ours: list[float], theirs: list[float])
 
 
 def measure_lists(tpu: str, home: Path, cwd: Path) -> list[Row]:
-    """Measure the lists in a sandbox, then delete the sandbox."""
+    """Measure, and leave no sandbox behind."""
     env = {**with_programs(home), "TPUKIT_HOME": str(home / "sandbox")}
     run = partial(wall, env=env, cwd=cwd)
     try:

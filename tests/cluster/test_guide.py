@@ -94,7 +94,6 @@ class Person:
 
 @pytest.fixture(scope="module")
 def person(tmp_path_factory: pytest.TempPathFactory, terraform_environment: dict[str, str]) -> Iterator[Person]:
-    """Create a user with an empty project."""
     with sandbox(tmp_path_factory.mktemp("guide"), "guide", f"--project={PROJECT}", addons=False) as box:
         environment = {**terraform_environment, "PATH": os.environ["PATH"]}
         yield Person(box, tmp_path_factory.mktemp("person"), environment)

@@ -82,7 +82,6 @@ class Deployed:
         return done
 
     def type(self, line: str) -> str:
-        """Run a line in a shell."""
         done = subprocess.run(["bash", "-euc", line], env=self.env, cwd=self.home, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr + self.box.kubectl("describe", "workloads,pods", "-A")
         return done.stdout

@@ -208,7 +208,7 @@ def test_nothing_is_taken_from_a_registry_unpinned():
 
 
 def test_google_is_the_only_provider(environment_plan):
-    """Exclude a Kubernetes provider: configured from the cluster of the same run, it breaks when the cluster changes."""
+    """Exclude a Kubernetes provider: configured from a cluster of the same run, it breaks when the cluster changes."""
     builtin, google = sorted({one["provider_name"].split("/", 1)[1] for one in environment_plan["resource_changes"]})
     assert (builtin, google) == ("builtin/terraform", "hashicorp/google")
 
@@ -427,7 +427,6 @@ def state_of(plan: dict) -> dict:
 
 @pytest.fixture(scope="module")
 def pools(tmp_path_factory: pytest.TempPathFactory, terraform_environment: dict[str, str]) -> Workspace:
-    """Return four existing pools."""
     folder = tmp_path_factory.mktemp("pools") / "tpu_pools"
     environment = {**terraform_environment, "GOOGLE_PROJECT": "tpu-project"}
     workspace = Workspace(TERRAFORM / "modules" / "tpu_pools", folder, environment)

@@ -70,7 +70,6 @@ class Server:
     def run(
         self, words: Sequence[str], env: Mapping[str, str], cwd: Path, seconds: float
     ) -> subprocess.CompletedProcess[str]:
-        """Run a command to its end."""
         with (
             socket.socket(socket.AF_UNIX) as connection,
             tempfile.TemporaryFile() as out,

@@ -131,7 +131,6 @@ def test_two_machines_with_one_store_killed_again_and_again_end_each_job_once(tm
 
 
 def test_driver_that_was_paused_while_another_took_over_cannot_write_or_end_anything(tmp_path):
-    """Pause the driver between its decision and its write, until another driver holds its lease."""
     first, second = make(tmp_path, 1, elsewhere=True), make(tmp_path, 1, elsewhere=True)
     second.clock, second.place = first.clock, first.place
     second.store.close()

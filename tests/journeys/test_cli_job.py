@@ -63,7 +63,6 @@ def stored(tpu, job_id):
 
 
 def damage(tpu, job_id, how):
-    """Write an invalid document."""
     text = how if isinstance(how, str) else json.dumps(how(stored(tpu, job_id)))
     with closing(sqlite3.connect(tpu.home / "state" / "store.db")) as db, db:
         db.execute("UPDATE documents SET doc = ? WHERE key = ?", (text, job_id))

@@ -1,7 +1,7 @@
 """An apply interrupted while Google creates things: the same command imports them and goes on.
 
-On SIGINT, the google provider stops waiting. The resources that Google then finishes are in no state, and the next
-apply fails with 409 alreadyExists.
+The google provider stops waiting when Terraform is interrupted. The resources that Google then finishes are in no
+state, and the next apply fails with 409 alreadyExists.
 """
 
 from __future__ import annotations

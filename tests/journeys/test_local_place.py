@@ -348,7 +348,6 @@ def test_rerun_has_a_workdir_of_its_own(place):
 
 
 def _replace_uploader(monkeypatch: pytest.MonkeyPatch, script: str) -> None:
-    """Run another program as the uploader."""
     made: Callable[..., pods.Pod] = LocalPlace._uploader
     monkeypatch.setattr(
         LocalPlace, "_uploader", lambda *arguments: replace(made(*arguments), argv=("sh", "-c", script))

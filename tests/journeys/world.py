@@ -43,7 +43,7 @@ class Try:
     saves: int = 0  # steps it saves in addition to those it found
     hangs: bool = False  # reports a first step, then none, and never ends by itself
     refusals: int = 0  # submits that fail before one is accepted
-    leaves: float = 1.0  # seconds from SIGTERM to exit
+    leaves: float = 1.0  # seconds from a stop to the exit
     impossible: bool = False  # its first host starts, and the others never can
 
 
@@ -80,7 +80,6 @@ class SimulatedPlace(BarePlace):
         self._scripts[job_id] = tries
 
     def live(self, job_id: str) -> list[int]:
-        """Return the running attempts of a job."""
         now = self._clock.now()
         return [number for (job, number), it in self.attempts.items() if job == job_id and it.hosts and now < it.ends()]
 
