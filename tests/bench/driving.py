@@ -160,7 +160,7 @@ def _steady(tpu: str, env: Mapping[str, str], cwd: Path, size: Size, context: st
 def _unreachable(
     tpu: str, env: Mapping[str, str], home: Path, cwd: Path, plans: Sequence[Plan], context: str, dead: int
 ) -> Row:
-    """Return the seconds between rounds of the healthy cluster's jobs, with and without jobs on the other."""
+    """Compare the time between rounds of the healthy cluster's jobs, with and without jobs on the other."""
     few, alone, both = plans[:FEW], home / "alone", home / "both"
     _copy_records(home, alone, few, ())
     silent = [_elsewhere(one, dead) for one in few]

@@ -92,7 +92,7 @@ def _plan(number: int, shape: str, settings: Settings, cluster: ClusterName) -> 
 
 
 def record(made: Plan) -> Job:
-    """Write the record that `tpu run --detach` leaves once the job is sent."""
+    """Return the record that `tpu run --detach` leaves once the job is sent."""
     return Job(
         made.id,
         "gke",

@@ -1,4 +1,4 @@
-"""Programs run to their first step and compiled by the real TPU compiler."""
+"""Programs brought to their first step and compiled by the real TPU compiler."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ def strike(vms: TpuVms, action: str, node: str, **words: Any) -> None:
 
 @pytest.fixture
 def gate() -> Iterator[Path]:
-    """Return a gate file: workers wait in the middle of a stream until it exists. Hosts have their own /tmp."""
+    """Yield a gate file: workers wait in the middle of a stream until it exists. Hosts have their own /tmp."""
     with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
         Path(folder).chmod(0o755)
         yield Path(folder) / "open"

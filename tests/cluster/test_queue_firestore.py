@@ -46,7 +46,7 @@ def environment(server: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def plain() -> Iterator[Any]:
-    """Return a client as another program would use it."""
+    """Yield a client as another program would use it."""
     from google.cloud import firestore
 
     made = firestore.Client(project=PROJECT)
@@ -100,7 +100,7 @@ def servers(tmp_path: Path) -> Iterator[Servers]:
 
 
 def seed_document(**fields: Any) -> dict[str, Any]:
-    """Write a document as an application's own program does."""
+    """Return a document as an application's own program writes it."""
     from google.cloud import firestore
 
     return {
