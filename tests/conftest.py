@@ -73,7 +73,7 @@ def processes_of(folder: Path) -> dict[int, str]:
 
 @pytest.fixture
 def home(tmp_path: Path) -> Iterator[Path]:
-    """Return a separate TPUKIT_HOME.
+    """Yield a separate TPUKIT_HOME.
 
     A process that still runs below it after the test fails the test and is killed.
     """

@@ -47,7 +47,7 @@ def google(tmp_path_factory: pytest.TempPathFactory, printed: Path) -> Iterator[
 
 @pytest.fixture
 def made(google: Emulator) -> Iterator[Any]:
-    """Return a factory of API clients: made(name, version, the path of the API in the emulator, the token)."""
+    """Yield a factory of API clients: made(name, version, the path of the API in the emulator, the token)."""
     clients = []
 
     def make(name: str, version: str, path: str, token: str = "") -> Any:

@@ -34,7 +34,7 @@ def parsed(file):
 
 
 def as_jobs(jobset):
-    """Return the Jobs that JobSet creates, one for each kind, because checkov does not support JobSets."""
+    """Yield the Jobs that JobSet creates, one for each kind, because checkov does not support JobSets."""
     meta = jobset["metadata"]
     for job in jobset["spec"]["replicatedJobs"]:
         own = {"name": f"{meta['name']}-{job['name']}-0", "namespace": meta["namespace"]}

@@ -138,7 +138,7 @@ def test_nothing_listens_but_on_loopback_at_the_ports_that_status_names(box):
 
 
 def _listening(pid):
-    """Return the listening addresses, as the kernel writes them, and ports of a process."""
+    """Yield the listening addresses, as the kernel writes them, and ports of a process."""
     sockets = set()
     for handle in Path(f"/proc/{pid}/fd").iterdir():
         with suppress(OSError):

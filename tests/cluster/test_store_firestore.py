@@ -49,7 +49,7 @@ def address() -> str:
 
 @pytest.fixture
 def client(environment: Mapping[str, str]) -> Iterator[Any]:
-    """Return a plain client, as another program would use it."""
+    """Yield a plain client, as another program would use it."""
     from google.cloud import firestore
 
     made = firestore.Client(project=PROJECT)

@@ -20,7 +20,7 @@ HOOKS = "residual,attention,mlp,embedding,final_norm,logits"
 
 @pytest.fixture(scope="module")
 def example():
-    """Return the modules of the example, imported as it imports them and forgotten afterwards."""
+    """Yield the modules of the example, imported as it imports them and forgotten afterwards."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(EXAMPLE))
         patch.setenv("JAX_PLATFORMS", "cpu")
