@@ -1,5 +1,4 @@
-"""What all tests share: repeatable property tests, a place for files of their own, nothing left running, and no answer
-that Google could not give.
+"""Shared fixtures: repeatable property tests, separate homes, and checks for leftover processes and impossible answers.
 
 Helpers that are not fixtures are modules below this folder (`journeys.world`), importable from any test.
 """
@@ -24,20 +23,22 @@ pytest.register_assert_rewrite(
     "store_home", "store_documents_suite", "store_leases_suite", "place_suite", "manager_suite", "manager_kills_suite"
 )
 
-# A shell has what it starts in the background ignore Ctrl-C, and nohup a hangup; what tests start would inherit that.
+# Shells ignore Ctrl-C in background jobs, and nohup ignores hangups. Processes started by tests would inherit both.
 for number in (signal.SIGINT, signal.SIGHUP):
     if signal.getsignal(number) == signal.SIG_IGN:
         signal.signal(number, signal.SIG_DFL)
 
-# Loads differ between machines, examples do not.
+# No deadline: loads differ between machines, examples do not.
 settings.register_profile("steady", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("steady")
 
 
 @pytest.fixture(scope="session", autouse=True)
 def check_answers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], None]]:
-    """What the emulators of Google's APIs answer, here and in sandboxes, is held against Google's own documents: after
-    each test, and when the last sandbox is gone."""
+    """Compare the answers of the emulators of Google's APIs, here and in sandboxes, with Google's own documents.
+
+    The comparison runs after each test, and when the last sandbox is gone.
+    """
     from support.google_answers import check
 
     file = tmp_path_factory.mktemp("answers") / "answers.jsonl"
@@ -54,7 +55,10 @@ def no_answer_that_google_could_not_give(check_answers: Callable[[], None]) -> I
 
 
 def processes_of(folder: Path) -> dict[int, str]:
-    """Processes whose environment or command line names `folder`: hosts carry it as a mark, shims as an argument."""
+    """Return processes whose environment or command line names `folder`.
+
+    Hosts carry it as a mark, shims as an argument.
+    """
     mark = os.fsencode(folder)
     found = {}
     for entry in Path("/proc").glob("[0-9]*"):
@@ -69,7 +73,10 @@ def processes_of(folder: Path) -> dict[int, str]:
 
 @pytest.fixture
 def home(tmp_path: Path) -> Iterator[Path]:
-    """A TPUKIT_HOME of one's own. Whatever runs below it when the test is over fails the test, and is killed."""
+    """Yield a separate TPUKIT_HOME.
+
+    A process that still runs below it after the test fails the test and is killed.
+    """
     folder = tmp_path / "home"
     folder.mkdir()
     yield folder

@@ -1,9 +1,9 @@
-"""Hosts that lose their power while jobs are in loops of five kinds, at moments that a seed chooses.
+"""Inject power losses of hosts into jobs in five kinds of loops, at moments that a seed chooses.
 
     make losses MOMENTS=50 SEED=1
 
-A real sandbox with JobSet and Kueue, JAX processes, and `tpu serve` as the only driver. Lost hardware must never be
-charged to the user, and must never end a job: each job is released after its losses, and has to complete.
+Runs a real sandbox with JobSet and Kueue, JAX processes, and `tpu serve` as the only driver. Lost hardware must never
+be charged to the user, and must never end a job: each job is released after its losses, and has to complete.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ KINDS = ("allgather", "device_put", "psum", "orbax", "input_wait")
 PROGRAM = Path(__file__).resolve().parent / "fixtures" / "loss_programs"
 BUCKET = "my-runs"
 PER_JOB = 3
-"""Losses that one job goes through: with 50 moments, each kind has a job of each variant."""
+"""Losses per job: with 50 moments, each kind has a job of each variant."""
 AFTER_SECONDS = 3.0
-"""A host is lost within so many seconds of the first step of an attempt."""
+"""Maximum seconds from the first step of an attempt to the loss of a host."""
 BACKS = (2.0, 6.0, 15.0, 30.0, 60.0)
-"""Seconds until it is back. Kubernetes takes a node for lost after 40."""
+"""Seconds until the host is back. Kubernetes considers a node lost after 40."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ def moments(seed: int, kind: str, count: int, backs: Sequence[float] = BACKS) ->
 
 
 class World:
-    """A sandbox with a slice of two hosts for each kind of loop, and somebody who runs `tpu serve`."""
+    """A sandbox with a slice of two hosts for each kind of loop, and a running `tpu serve`."""
 
     def __init__(self, box: Box) -> None:
         self.box = box
@@ -86,7 +86,7 @@ class World:
         self.store = SqliteStore(self.person.home / "state" / "store.db")
 
     def lose(self, kind: str, number: int, ordered: Sequence[Moment]) -> Result:
-        """Send one job, and lose hosts of it at these moments; how it ended."""
+        """Send one job, lose hosts of it at these moments, and return how it ended."""
         index = KINDS.index(kind)
         plain, restarts = (index + number) % 2 == 0, 3 * ((index + number) // 2 % 2)
         name = f"{kind.replace('_', '-')}-{number}"
@@ -112,7 +112,7 @@ class World:
             time.sleep(moment.after)
             nodes = self._nodes(job)
             if len(nodes) < 2:
-                continue  # it ended on its own in this moment, which the record says
+                continue  # it ended on its own in this moment, as recorded
             self.box.agent.lose(nodes[moment.host], back=moment.back)
             result.losses += 1
         else:
@@ -126,7 +126,7 @@ class World:
         return result
 
     def _begun(self, job: str, name: str, after: int) -> int:
-        """The number of an attempt later than `after` whose hosts are all in their loop; -1: the job has ended."""
+        """Return the number of an attempt after `after` with all hosts in their loop, or -1 if the job has ended."""
 
         def there() -> tuple[int] | None:
             if self._job(job).state.ended:
@@ -138,7 +138,7 @@ class World:
         return until(there, f"an attempt of {job} after {after}")[0]
 
     def _nodes(self, job: str) -> list[str]:
-        """Nodes of its hosts that run, in order."""
+        """Return the nodes of its running hosts, in order."""
         found: list[Doc] = self.box.cluster.list("Pod", TEAM, labels=f"jobset.sigs.k8s.io/jobset-name={job}")
         running = [
             one for one in found if one["status"]["phase"] == "Running" and "deletionTimestamp" not in one["metadata"]
@@ -168,7 +168,7 @@ def world(home: Path) -> Iterator[World]:
 
 
 def run(made: World, seed: int, count: int, backs: Sequence[float] = BACKS) -> list[Result]:
-    """`count` losses, the same number in each kind of loop; one job of each kind at a time."""
+    """Inject `count` losses, the same number in each kind of loop, with one job of each kind at a time."""
 
     def one_kind(kind: str) -> list[Result]:
         left, results = moments(seed, kind, -(-count // len(KINDS)), backs), []

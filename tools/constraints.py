@@ -1,9 +1,9 @@
-"""Writes constraints.txt: the newest versions of everything `tpukit[dev]` needs that go together, by name and version.
+"""Write constraints.txt: the newest compatible versions of everything `tpukit[dev]` needs, by name and version.
 
     python tools/constraints.py python3.11 python3.12 python3.13
 
-Each interpreter resolves for itself, because some packages leave older ones behind; a version that not all of them
-take gets a marker. Names and versions only: where packages come from is the business of whoever installs them.
+Each interpreter resolves for itself, because some packages drop older interpreters; a version that not all of them
+accept gets a marker. The file has names and versions only: the user's configuration decides where packages come from.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ HEAD = """\
 
 
 def resolve(python: str) -> tuple[str, dict[str, str]]:
-    """The interpreter's version ("3.13"), and what pip would install for it."""
+    """Return the interpreter's version ("3.13"), and what pip would install for it."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.json"
         pip = [f"{folder}/venv/bin/python", "-m", "pip", "--disable-pip-version-check"]
@@ -37,10 +37,10 @@ def resolve(python: str) -> tuple[str, dict[str, str]]:
 
 
 def lines(resolved: list[tuple[str, dict[str, str]]]) -> list[str]:
-    """One line per package, or one per range of interpreters where they differ. `resolved` goes from old to new."""
+    """Return a line per package, or one per range of interpreters that differ. `resolved` goes from old to new."""
     written = []
     for name in sorted({name for _, versions in resolved for name in versions}):
-        runs: list[tuple[str, str]] = []  # the first interpreter of a range, and the version from there on
+        runs: list[tuple[str, str]] = []  # first interpreter of a range, and the version from there on
         for python, versions in resolved:
             if name in versions and (not runs or runs[-1][1] != versions[name]):
                 runs.append((python, versions[name]))

@@ -1,9 +1,9 @@
-"""One side of the comparison of extractions: it loads a model, and goes over the same samples each time it gets a line.
+"""One side of the comparison of extractions: load a model, then process the same samples once per input line.
 
     python activation_passes.py ours|theirs CHECKPOINT STREAMS OUTPUT BATCH
 
-It prints the seconds of each pass. `theirs` is the loop that one writes with transformers: small batches, padded to the
-longest of each, hidden states of all layers to numpy, and a gzipped pickle for each shard.
+Prints the seconds of each pass. `theirs` is the usual loop over transformers: small batches, padded to the longest of
+each, hidden states of all layers to numpy, and a gzipped pickle for each shard.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SHARD_SAMPLES = 512
 
 
 def ours(checkpoint: Path, streams: Path, output: Path, batch: int) -> Callable[[], None]:
-    """What a worker of a fleet does with a stream, its checksums and checkpoints included."""
+    """Process streams as a worker of a fleet does, including checksums and checkpoints."""
     sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "examples" / "04-activations")]
     import extract
 

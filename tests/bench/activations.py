@@ -1,8 +1,9 @@
-"""Extraction of activations: a worker of a fleet with examples/04-activations beside the loop that one writes with
-transformers and a gzipped pickle, on this machine's CPU. Each side has loaded its model and been over the samples once
-before it is measured.
+"""Extraction of activations on this machine's CPU, compared with a plain loop over transformers.
 
-    python tests/bench/activations.py FOLDER PYTHON-WITH-TRANSFORMERS    # measures this alone
+A worker of a fleet with examples/04-activations runs beside a loop that uses transformers and writes a gzipped pickle.
+Each side has loaded its model and processed the samples once before it is measured.
+
+    python tests/bench/activations.py FOLDER PYTHON-WITH-TRANSFORMERS    # runs only this measurement
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ SCRIPT = Path(__file__).with_name("activation_passes.py")
 PAIRS = 5
 LAYERS, WIDTH, VOCABULARY = 4, 256, 8192
 SAMPLES, MEDIAN, LONGEST = 128, 120, 512
-OURS_TOKENS, THEIR_SAMPLES = 512, 8  # in a batch
+OURS_TOKENS, THEIR_SAMPLES = 512, 8  # per batch
 
 
 def measure(env: Mapping[str, str], folder: Path, python: str = "") -> list[Row]:
@@ -46,7 +47,7 @@ def measure(env: Mapping[str, str], folder: Path, python: str = "") -> list[Row]
 
 
 def _samples(folder: Path) -> int:
-    """Lengths as texts have them: many short ones, few long ones."""
+    """Write samples with lengths distributed as in texts: many short ones, few long ones."""
     draw = np.random.RandomState(0)
     lengths = np.exp(draw.normal(np.log(MEDIAN), 0.8, SAMPLES)).clip(8, LONGEST).astype(int)
     lines = [
@@ -59,7 +60,7 @@ def _samples(folder: Path) -> int:
 
 
 class _Side:
-    """A process that has its model loaded; called, it goes over the samples once and gives the seconds."""
+    """A process with its model loaded. Each call processes the samples once and returns the seconds."""
 
     def __init__(self, python: str, side: str, folder: Path, batch: int, env: Mapping[str, str]) -> None:
         words = [str(folder / "model"), str(folder / "streams"), str(folder / side), str(batch)]

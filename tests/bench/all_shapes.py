@@ -1,4 +1,4 @@
-"""Renders a job on every slice that GKE offers; says how many."""
+"""Render a job on every slice that GKE offers, and print their number."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The least that starts a multislice program on this machine: its processes, each with its environment, and a wait.
+"""The least code that starts a multislice program on this machine: processes, their environment, and a wait.
 
     python bare.py SLICES HOSTS CHIPS FOLDER COMMAND...
 
-Each process tells how far it is in FOLDER/SLICE-HOST. What the local place does is measured against this.
+Each process reports its progress in FOLDER/SLICE-HOST. This is the baseline for the local place.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def main(slices: int, hosts: int, chips: int, folder: str, argv: list[str]) -> i
                 "TPUKIT_WORKDIR": f"{folder}/work",
                 "TPUKIT_PROGRESS": f"{folder}/{slice_index}-{host_index}",
             }
-            # Sessions of their own, as hosts have: on a busy machine the kernel shares cores out by session.
+            # One session per host, as on real hosts: on a busy machine the kernel divides cores by session.
             processes.append(
                 subprocess.Popen(
                     argv, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True

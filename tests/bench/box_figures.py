@@ -1,4 +1,4 @@
-"""What the processes of a sandbox took, by component."""
+"""CPU time and memory of a sandbox's processes, by component."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ GIB = 2**30
 
 
 def cpu_seconds(place: Folder) -> dict[str, float]:
-    """In which its processes, and those that they started, had a core. What others do on the machine is not in them."""
+    """Return the CPU seconds of its processes and their children. Other work on the machine does not count."""
     found = {}
     for name, run in components.runs(place).items():
         found[name] = sum(_cpu(pid) for pid in {run.state.shim, run.state.pid, *pods.strays(run.folder)})
@@ -23,12 +23,12 @@ def cpu_seconds(place: Folder) -> dict[str, float]:
 
 
 def memory(place: Folder) -> float:
-    """GiB; a page that several processes share is counted once in the sum (PSS)."""
+    """Return the memory in GiB. The sum (PSS) counts a page that several processes share once."""
     return sum(components.memory(run) for run in components.runs(place).values()) / GIB
 
 
 def idle(place: Folder, settle: float, seconds: float) -> Mapping[str, float]:
-    """Percent of a core that each component takes while nobody asks anything."""
+    """Return the percentage of a core that each component takes while the sandbox is idle."""
     time.sleep(settle)
     before, began = cpu_seconds(place), time.monotonic()
     time.sleep(seconds)
@@ -41,5 +41,5 @@ def _cpu(pid: int) -> float:
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
     except OSError:
         return 0.0
-    # With the children that it waited for: they are in no list any more.
+    # Includes children that have been waited for, which no process list shows any more.
     return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")

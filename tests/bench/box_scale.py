@@ -1,4 +1,4 @@
-"""A sandbox with many hosts: pools that kwok simulates, and TPU VMs that nobody asks anything of."""
+"""A sandbox with many hosts: pools simulated by kwok, and idle TPU VMs."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from tpubox.tpu_vms.hypervisor import SIMULATED
 POOLS, HOSTS = 500, 4
 VMS = 1000
 IDLE = 2.0
-"""Percent of a core: the bar of Google's APIs with so many TPU VMs."""
+"""Limit for Google's APIs with this many TPU VMs, in percent of a core."""
 SETTLE_SECONDS, IDLE_SECONDS = 10.0, 30.0
 PATIENCE = 1800.0
 _SENDING = 8
 
 
 def measure_pools(home: Path) -> list[Row]:
-    """Leaves no sandbox behind."""
+    """Measure, and leave no sandbox behind."""
     with sandbox(home, "bench", "--operations", str(2 * POOLS)) as box:
         pools = make_cluster(box)
         before, began = sum(box_figures.cpu_seconds(box.place).values()), time.monotonic()
@@ -51,7 +51,7 @@ def measure_pools(home: Path) -> list[Row]:
 
 
 def measure_vms(home: Path) -> list[Row]:
-    """Leaves no sandbox behind. The TPU VMs are without hosts, which are processes of their own."""
+    """Measure, and leave no sandbox behind. Each host would be a process, so the TPU VMs have none."""
     with sandbox(home, "bench") as box:
         without = box_figures.idle(box.place, SETTLE_SECONDS, IDLE_SECONDS)
         _for_each(partial(_ask_for_vm, box), VMS)
@@ -73,7 +73,7 @@ def _ask_for_pool(box: Box, pools: str, number: int) -> None:
 
 
 def _open_hosts(box: Box) -> int:
-    """How many hosts are there, once there are enough of them to which pods can go."""
+    """Return the number of hosts once enough of them accept pods, else 0."""
     nodes = box.cluster.list("Node")
     return len(nodes) if sum(map(is_open, nodes)) >= POOLS * HOSTS else 0
 

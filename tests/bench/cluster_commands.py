@@ -1,6 +1,6 @@
-"""Commands that a person types all day, with a cluster and without: beside `kubectl get jobsets` in the same run.
+"""Frequently typed commands, with and without a cluster, compared with `kubectl get jobsets` in the same run.
 
-The cluster is a sandbox with one job that runs. LOOKS pairs of each.
+The cluster is a sandbox with one running job. Each command is measured in LOOKS pairs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sandbox import NAME, with_programs
 
 LOOKS = int(os.environ.get("LOOKS", "11"))
 TIMES = 10.0
-"""Bar of the ratio: kubectl is a compiled program, and asks for one list."""
+"""Limit of the ratio: kubectl is a compiled program and requests a single list."""
 SECONDS, WITHOUT = 1.0, 0.5
 JOB = """\
 name: bench
@@ -29,7 +29,7 @@ workdir: gs://my-runs/bench
 
 
 def measure(tpu: str, home: Path, cwd: Path) -> list[Row]:
-    """Leaves no sandbox behind."""
+    """Measure, and leave no sandbox behind."""
     env = {**with_programs(home), "TPUKIT_HOME": str(home / "commands")}
     rows = _without(tpu, {**env, "KUBECONFIG": str(home / "missing")}, cwd)
     try:
@@ -46,7 +46,7 @@ def measure(tpu: str, home: Path, cwd: Path) -> list[Row]:
 
 
 def _without(tpu: str, env: dict[str, str], cwd: Path) -> list[Row]:
-    """Time of the processor: what other programs do to this machine is no part of the answer."""
+    """Measure CPU time, so that other programs on this machine do not affect the result."""
     run = partial(command, env=env, cwd=cwd)
     took = [run([tpu, "job", "list", "--json"], shows=["[]"]) for _ in range(LOOKS)]
     return [least_cpu("tpu job list without a cluster", took, below=WITHOUT)]

@@ -1,4 +1,7 @@
-"""What `tpu drill` adds to its runs: the same two, unbroken and with a lost host, are made by `tpu run` in turn."""
+"""Overhead of `tpu drill` compared with its runs.
+
+`tpu run` makes the same two, unbroken and with a lost host, in turn.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +17,12 @@ from rows import Row, as_long
 
 PROGRAMS = Path(__file__).resolve().parents[1] / "fixtures" / "drill_programs"
 PAIRS = 7
-STEP = 24  # where the host is lost: between two saves
+STEP = 24  # the host is lost here, between two saves
 LOSS = "kill-0-1"
 
 
 def measure(tpu: str, env: Mapping[str, str], home: Path, cwd: Path) -> list[Row]:
-    """`home`: an empty $TPUKIT_HOME."""
+    """Measure the overhead. `home` is an empty $TPUKIT_HOME."""
     env = {**env, "TPUKIT_HOME": str(home)}
     home.mkdir(parents=True, exist_ok=True)
     job = home / "job.yaml"

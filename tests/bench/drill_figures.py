@@ -1,5 +1,4 @@
-"""How far what `tpu drill` says can be trusted: its corpus over three seeds, what chance makes of it, and what it
-measures of a program whose saves are known."""
+"""Reliability of `tpu drill`: its corpus over three seeds, the effect of chance, and a program with known saves."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ from tpukit.drill.verdicts import Word
 
 SEEDS = (0, 1, 2)
 CAUSES_LEAST = 40
-SERIES = 4000  # of each kind
+SERIES = 4000  # per kind
 KNOWN_SAVE, KNOWN_ERROR, KNOWN_DRILLS = 0.2, 0.2, 13
 NOISES = (1e-7, 1e-5, 1e-3, 1e-2, 0.05, 0.2, 0.5)
 NOISY_PROGRAMS = 20
@@ -31,7 +30,7 @@ MISTAKES = ("data", "optimizer", "rng", "off by one")
 
 
 def programs() -> list[Row]:
-    """Drill every program of the corpus with each seed. A cause counts as right where it is in all of them."""
+    """Drill every program of the corpus with each seed. A cause is right when all seeds report it."""
     table = drill_corpus.table()
     with tempfile.TemporaryDirectory() as folder:
         outcomes = list(drill_corpus.drill_all([(one, seed) for seed in SEEDS for one in table], Path(folder)))
@@ -55,7 +54,7 @@ def _share(outcomes: list[Outcome], what: str) -> tuple[int, int, int]:
 
 
 def chance() -> list[Row]:
-    """Measure what chance makes of unrelated losses, and what noise makes of right and wrong programs."""
+    """Measure the effect of chance on unrelated losses, and of noise on right and wrong programs."""
     rows = []
     for kind, draw in DRAWS.items():
         named = sum(_names_shift(draw, seed) for seed in range(SERIES))

@@ -1,5 +1,6 @@
-"""One `tpu serve` that drives jobs: what it asks of the API server, what it takes of this machine, and what a second
-cluster that does not answer costs the jobs of the first.
+"""One `tpu serve` that drives jobs: its API requests, its use of this machine, and the cost of an unreachable cluster.
+
+The last part measures how much a second, unreachable cluster delays the jobs of the first.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ FULL = Size(200, "v4-512")
 NAME = "driving"
 SENDER = "bench"
 KINDS = 4  # JobSets, Workloads, Jobs, pods
-LOG_READS = 20.0  # a second, of a cluster
+LOG_READS = 20.0  # per second and cluster
 STEADY_SECONDS = 60.0
-FEW = 20  # jobs with which a cluster that does not answer is tried
+FEW = 20  # jobs beside the unreachable cluster
 DEAD = "dead"
 PAIRS, PAIR_SECONDS = 4, 12.0
 _PATIENCE = 300.0
@@ -43,7 +44,7 @@ _LOG = 'verb="get",resource="pods/log"'
 
 
 def measure(tpu: str, env: Mapping[str, str], home: Path, cwd: Path, size: Size = FULL) -> list[Row]:
-    """Leaves no sandbox behind."""
+    """Measure, and leave no sandbox behind."""
     shutil.rmtree(home, ignore_errors=True)
     env = {**env, "TPUKIT_HOME": str(home)}
 
@@ -73,12 +74,12 @@ def measure(tpu: str, env: Mapping[str, str], home: Path, cwd: Path, size: Size 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Of a `tpu serve`, at one moment."""
+    """The figures of a `tpu serve` at one moment."""
 
     at: float
     cpu: float
     rounds: float
-    requests: float  # without those for logs
+    requests: float  # excludes those for logs
     log_reads: float
 
 
@@ -150,7 +151,7 @@ def _steady(tpu: str, env: Mapping[str, str], cwd: Path, size: Size, context: st
         below(f"{what} in {len(running_jobs.TEAMS)} namespaces: requests a round", requests, "", most + 1),
         below(f"{what}: reads of logs", reads, "/s", LOG_READS + 1),
         below(f"{what}: CPU", cpu / seconds, " cores", 1.0, digits=2),
-        # On a busy machine rounds come late, which looks like little work: what one takes tells.
+        # A busy machine delays rounds, which looks like little work, so the cost of one round counts.
         below(f"{what}: CPU of a round", cpu / rounds, " s", 1.0, digits=2),
         below(f"{what}: most memory", memory, " MB", 300.0, digits=0),
     ]
@@ -159,7 +160,7 @@ def _steady(tpu: str, env: Mapping[str, str], cwd: Path, size: Size, context: st
 def _unreachable(
     tpu: str, env: Mapping[str, str], home: Path, cwd: Path, plans: Sequence[Plan], context: str, dead: int
 ) -> Row:
-    """Seconds from one round of the healthy cluster's jobs to the next, with jobs on the other and without."""
+    """Compare the time between rounds of the healthy cluster's jobs, with and without jobs on the other."""
     few, alone, both = plans[:FEW], home / "alone", home / "both"
     _copy_records(home, alone, few, ())
     silent = [_elsewhere(one, dead) for one in few]
@@ -203,7 +204,7 @@ def _elsewhere(made: Plan, port: int) -> Plan:
 
 
 def _with_dead_cluster(home: Path, kubeconfig: str, port: int) -> Path:
-    """The sandbox's kubeconfig with another context, whose server takes connections and says nothing."""
+    """Write the sandbox's kubeconfig with a second context, whose server accepts connections and never answers."""
     import yaml
 
     config = yaml.safe_load(kubeconfig)

@@ -1,6 +1,6 @@
-"""A fleet of a thousand TPU VMs, and a dataset that is larger than memory.
+"""A fleet of a thousand TPU VMs, and a dataset larger than memory.
 
-$SPLIT_GB says how large (10).
+$SPLIT_GB sets the size of the dataset in GB (default: 10).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SPLIT += "int(line.split()[1]) for line in open('/proc/self/status') if line.sta
 
 
 def measure(tpu: str, env: Mapping[str, str], home: Path, cwd: Path) -> list[Row]:
-    """`home`: an empty $TPUKIT_HOME."""
+    """Measure the fleet. `home` is an empty $TPUKIT_HOME."""
     shutil.rmtree(home, ignore_errors=True)
     home.mkdir(parents=True)
     try:
@@ -41,8 +41,10 @@ def measure(tpu: str, env: Mapping[str, str], home: Path, cwd: Path) -> list[Row
 
 
 def _split(env: Mapping[str, str], folder: Path) -> list[Row]:
-    """Against GNU's split, which deals lines out in turn too, but makes no checksums: both are on the disk at the end.
-    A copy of the same bytes says what the disk can do."""
+    """Compare with GNU's split, which also deals lines out in turn, but makes no checksums.
+
+    Both outputs are on the disk at the end. A copy of the same bytes shows the speed of the disk.
+    """
     folder.mkdir()
     gigabytes = float(os.environ.get("SPLIT_GB", "10"))
     source, copy, dealt, streams = (folder / name for name in ("data.jsonl", "copy", "dealt", "streams"))
@@ -76,8 +78,10 @@ def _split(env: Mapping[str, str], folder: Path) -> list[Row]:
 
 
 def _run(argv: Sequence[str], env: Mapping[str, str]) -> tuple[float, float, float]:
-    """Seconds, those of a core, and the most megabytes that it had by its own account: what the system says of a
-    process includes what the one had that started it."""
+    """Return wall-clock seconds, CPU seconds and the process's own peak memory in megabytes.
+
+    The figure of the operating system includes the memory of the parent process.
+    """
     before = time.perf_counter()
     process = subprocess.Popen(argv, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
     assert process.stdout is not None
@@ -91,7 +95,7 @@ def _run(argv: Sequence[str], env: Mapping[str, str]) -> tuple[float, float, flo
 
 
 def _write_samples(file: Path, size: int) -> None:
-    """Lines of many lengths, as texts have; the same ones again and again."""
+    """Write lines of varying length, as in texts, repeating the same lines."""
     draw = random.Random(0)
     letters = "".join(draw.choices("abcdefghij klmnop", k=4000))
     lines = [json.dumps({"id": number, "text": letters[: draw.randint(50, 4000)]}) for number in range(8000)]
@@ -124,7 +128,7 @@ def _status(tpu: str, env: Mapping[str, str], home: Path, cwd: Path) -> list[Row
 
 
 def _fill(cloud: TpuApi) -> None:
-    """A bucket in which every worker has made some shards of a stream."""
+    """Fill a bucket with shards that every worker has made of a stream."""
     os.environ["STORAGE_EMULATOR_HOST"] = cloud.address
     try:
         from tpukit.fleet import wanted
@@ -148,7 +152,7 @@ def _fill(cloud: TpuApi) -> None:
 
 
 def _nodes(zone: str) -> list[dict[str, Any]]:
-    """As Google lists them."""
+    """Build nodes in the form in which Google lists them."""
     return [
         {
             "name": f"projects/{PROJECT}/locations/{zone}/nodes/tpu-{zone}-{number}",

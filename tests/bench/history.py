@@ -1,4 +1,4 @@
-"""Years of work in one home, ten thousand jobs in the store and thousands of runs on disk: commands stay quick."""
+"""Commands on a home with years of work: ten thousand jobs in the store and thousands of runs on disk."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PATIENCE = 120.0
 
 
 def measure(tpu: str, env: Mapping[str, str], home: Path, cwd: Path, example: Path) -> list[Row]:
-    """`home`: an empty $TPUKIT_HOME."""
+    """Measure the commands. `home` is an empty $TPUKIT_HOME."""
     env = {**env, "TPUKIT_HOME": str(home)}
     shutil.rmtree(home, ignore_errors=True)
     model = _run_once(tpu, env, home, cwd, example)
@@ -40,13 +40,13 @@ def measure(tpu: str, env: Mapping[str, str], home: Path, cwd: Path, example: Pa
 
 
 def _run_once(tpu: str, env: Mapping[str, str], home: Path, cwd: Path, example: Path) -> str:
-    """A job that ran; its id."""
+    """Run one job to its end, and return its id."""
     command([tpu, "run", str(example)], env=env, cwd=cwd, shows=["hello-"])
     return next(home.glob("data/runs/*")).name
 
 
 def _fill(home: Path, model: str) -> None:
-    """Copies of that job, all but the newest few ended long ago, and of what it left on disk."""
+    """Copy the job and its files on disk. All but the newest few copies ended long ago."""
     from msgspec.structs import replace
 
     from tpukit.jobs.records import JOBS as KIND
@@ -57,7 +57,7 @@ def _fill(home: Path, model: str) -> None:
     now = time.time()
     for number in range(JOBS):
         one = f"hello-{number:05d}"
-        ago = (JOBS - number) / JOBS * 20 * _DAY  # not yet old enough for `tpu clean`
+        ago = (JOBS - number) / JOBS * 20 * _DAY  # too recent for `tpu clean`
         attempts = tuple(replace(attempt, started=now - ago, ended=now - ago + 60) for attempt in job.attempts)
         plan = {**job.plan, "id": one}
         store.create(
@@ -70,7 +70,7 @@ def _fill(home: Path, model: str) -> None:
 
 
 def _copy_run(source: Path, target: Path, model: str) -> None:
-    """By links: what is in the files is the same."""
+    """Copy a run with links, because the contents are the same."""
     for folder, _, files in os.walk(source):
         to = target / Path(folder).relative_to(source)
         to = Path(str(to).replace(model, target.name))
@@ -80,7 +80,7 @@ def _copy_run(source: Path, target: Path, model: str) -> None:
 
 
 def _start(tpu: str, env: Mapping[str, str], cwd: Path) -> Took:
-    """Until it says that it is ready, which it does after its first round."""
+    """Start the command, and wait until it reports ready, which it does after its first round."""
     before = time.perf_counter()
     argv = [tpu, "serve", "--port", "0"]
     with subprocess.Popen(
@@ -111,6 +111,6 @@ def until_ready(port: int) -> None:
 
 
 def cpu_seconds(pid: int) -> float:
-    """That a process had of all cores together, so far."""
+    """Return the CPU seconds of a process so far, over all cores."""
     fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

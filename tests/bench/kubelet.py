@@ -1,4 +1,4 @@
-"""Logs of pods that nobody runs: each has just reported its next step, as pods that train do."""
+"""Logs of simulated pods: each has just reported its next step, as training pods do."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 
 @contextmanager
 def serve(certificates: Path) -> Iterator[int]:
-    """Its port. The API server asks here for the logs of every node that has this port."""
+    """Serve logs and yield the port. The API server requests logs here for every node that has this port."""
     server = _Server(("127.0.0.1", 0), _Handler)
     trusted = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     trusted.load_cert_chain(certificates / "tls.crt", certificates / "tls.key")
@@ -42,11 +42,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002
-        """Nobody reads it."""
+        """Discard log messages."""
 
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A connection that is not used again."""
+        """Ignore errors, because connections are not reused."""

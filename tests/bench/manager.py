@@ -20,7 +20,7 @@ TIMES = 7
 
 
 def measure(tpu: str, env: Mapping[str, str], home: Path, cwd: Path) -> list[Row]:
-    """`home`: an empty $TPUKIT_HOME."""
+    """Measure the job manager. `home` is an empty $TPUKIT_HOME."""
     shutil.rmtree(home, ignore_errors=True)
     home.mkdir(parents=True)
     settings = home / "settings.yaml"
@@ -42,7 +42,7 @@ def measure(tpu: str, env: Mapping[str, str], home: Path, cwd: Path) -> list[Row
 
 
 def _nodes(zone: str) -> list[dict[str, Any]]:
-    """As Google lists them."""
+    """Build nodes in the form in which Google lists them."""
     return [
         {
             "name": f"projects/{PROJECT}/locations/{zone}/nodes/team-v6e-8-{number}",
@@ -63,7 +63,7 @@ def _nodes(zone: str) -> list[dict[str, Any]]:
 
 
 def _fill(home: Path) -> None:
-    """TPU VMs of a group, each with its last job, and one person with many windows."""
+    """Write the TPU VMs of a group, each with its last job, and one user with many windows."""
     from tpukit.jobs import plan
     from tpukit.jobs.reasons import State
     from tpukit.jobs.records import JOBS as KIND

@@ -1,8 +1,8 @@
-"""Times of commands, and what can be said of them on a machine that others use too.
+"""Times of commands, and conclusions that hold on a machine with other users.
 
-Two things are compared by doing them in turn, so that whatever else the machine does meanwhile falls on both alike: the
-median of the ratios of pairs, with the interval in which it lies in 95 of 100 repetitions. Where there is nobody to
-compare with, the CPU seconds of a command count: waiting for a core that others have is not in them.
+Two commands are compared by running them in turn, so that other load on the machine affects both alike. The result is
+the median of the ratios of pairs, with its 95 % interval. Where there is nothing to compare with, the CPU seconds of a
+command count, which exclude time spent waiting for a core.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Estimate:
     high: float
 
     def at_least(self, bar: float) -> bool:
-        """Missed only where all of the interval is below the bar."""
+        """Check a lower limit. It is missed only if the whole interval is below it."""
         return self.high >= bar
 
     def at_most(self, bar: float) -> bool:
@@ -53,14 +53,14 @@ class Pairs:
 
 @dataclass(frozen=True, slots=True)
 class Took:
-    """Of one command: seconds until it had ended, and those in which it and its children had a core."""
+    """Times of one command: wall-clock seconds, and CPU seconds including its children."""
 
     wall: float
     cpu: float
 
 
 def median(values: Sequence[float]) -> Estimate:
-    """With the interval that resampling gives it (bootstrap, 95 %). The same values give the same interval."""
+    """Return the median with its bootstrap interval (95 %). The same values give the same interval."""
     draw = random.Random(0)
     medians = sorted(statistics.median(draw.choices(values, k=len(values))) for _ in range(RESAMPLES))
     cut = RESAMPLES // 40
@@ -68,7 +68,7 @@ def median(values: Sequence[float]) -> Estimate:
 
 
 def in_turn(ours: Callable[[], float], theirs: Callable[[], float], pairs: int) -> Pairs:
-    """A B B A …, after one of each that does not count: it fills caches and writes bytecode."""
+    """Run both in turn (A B B A …), after one uncounted run of each to fill caches and write bytecode."""
     ours(), theirs()
     times = []
     for number in range(pairs):
@@ -81,7 +81,7 @@ def in_turn(ours: Callable[[], float], theirs: Callable[[], float], pairs: int) 
 
 
 def command(argv: Sequence[str], *, env: Mapping[str, str], cwd: Path, shows: Sequence[str]) -> Took:
-    """It must end well and show these words: a quick failure is no success."""
+    """Measure a command that must succeed and print these words, so that a quick failure does not count."""
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         before = time.perf_counter()
         process = subprocess.Popen(argv, env=env, cwd=cwd, stdin=subprocess.DEVNULL, stdout=out, stderr=err)
@@ -101,8 +101,10 @@ def wall(argv: Sequence[str], *, env: Mapping[str, str], cwd: Path, shows: Seque
 
 
 def environment(home: Path, **more: str) -> dict[str, str]:
-    """What both sides get: a home of their own, and nothing that makes them slower than they are for people. Proxies
-    do: JAX asks one for the way to its own machine."""
+    """Return the environment of both sides: a home of their own, without settings that slow them down.
+
+    Proxies are such a setting: JAX uses one even to reach its own machine.
+    """
     unwanted = ("PYTHON", "TPUKIT_", "XDG_")
     rest = {
         name: value
@@ -113,7 +115,7 @@ def environment(home: Path, **more: str) -> dict[str, str]:
 
 
 def milliseconds(times: Sequence[float]) -> str:
-    """Median, least and most."""
+    """Return the median, the least and the most."""
     return f"{statistics.median(times) * 1e3:.0f} ms ({min(times) * 1e3:.0f}–{max(times) * 1e3:.0f})"
 
 

@@ -1,4 +1,4 @@
-"""How fast examples/02-pretrain trains on this accelerator, and how fast its chip multiplies matrices at all.
+"""Training speed of examples/02-pretrain on this accelerator, compared with the matmul speed of its chip.
 
     python tests/bench/mfu.py [STEPS] [FLAG...]    flags of train.py; default: 100 steps of --config=1b3
 
@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-# A process of its own: what it leaves in the chip's memory must not be missing in training.
+# A separate process, so that memory it leaves allocated on the chip is not missing in training.
 MATMUL = """
 import time, jax, jax.numpy as jnp
 rows, inner, columns = 32768, 2048, 5632

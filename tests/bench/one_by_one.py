@@ -1,8 +1,9 @@
-"""A sandbox with JobSet and Kueue, started as `tpu sandbox up` started one before it had snapshots and memory limits:
-the agent and then Google's APIs after the control plane, every definition taken in anew, and Go's own rules for
-garbage. The programs and what they are told else are today's.
+"""Start a sandbox with JobSet and Kueue as `tpu sandbox up` did before it had snapshots and memory limits.
 
-    python one_by_one.py NAME           brings up the sandbox NAME, which must be new
+The agent and then Google's APIs start after the control plane, every definition is installed again, and Go's own
+garbage collection settings apply. The programs and their other options are the current ones.
+
+    python one_by_one.py NAME           start the sandbox NAME, which must be new
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def up(name: str) -> Path:
         controllers = [control_plane.controller_manager(place, programs), control_plane.scheduler(place, programs)]
         kwok = control_plane.kwok(place, programs)
         agent, emulator = cloud_components.agent(place), cloud_components.google(place)
-        # What it starts is to have no limits either.
+        # Its child processes must not have limits either.
         runner = replace(cloud_components.addons(place), argv=(sys.executable, __file__, ADDONS, str(place.path)))
         components.start(place, [store, api_server, runner])
         components.wait(place, [api_server])

@@ -1,8 +1,9 @@
-"""The provisioner with JobSets by the hundred, in a sandbox whose pools kwok simulates: from the first JobSet to the
-last create call, its memory, what it asks of the API server, and what it takes when nothing happens.
+"""The provisioner with hundreds of JobSets, in a sandbox whose pools kwok simulates.
+
+Measures the time from the first JobSet to the last create call, memory, requests to the API server, and the idle cost.
 
 PROVISIONER_GO names a binary of https://github.com/ai-on-gke/tpu-provisioner. It then decides about the same pods at
-the same time, with its mock cloud, which does nothing: whatever else the machine does concerns both alike. JOBSETS sets
+the same time, with its mock cloud, which does nothing: other load on the machine affects both alike. JOBSETS sets
 another number than 500.
 """
 
@@ -35,18 +36,18 @@ V4_32 = {
 }
 PORT = 9475
 CREATE_SECONDS = 120
-"""That GKE takes for a pool: hosts come when most create calls were made, as they would."""
+"""Seconds that GKE takes to create a pool. Hosts appear after most create calls were made, as on GKE."""
 SETTLE_SECONDS, IDLE_SECONDS = 15.0, 45.0
 PATIENCE = 1800.0
 PEER_PATIENCE = 60.0
 AS_FAST = 1.1
-"""Times the peer's time to its last decision."""
+"""Limit, as a multiple of the peer's time to its last decision."""
 _SENDING = 8
 _MIRRORED = ("list", "watch")
 
 
 def measure(home: Path) -> list[Row]:
-    """Leaves no sandbox behind."""
+    """Measure, and leave no sandbox behind."""
     operations = str(2 * JOBSETS)
     words = ("--seconds", f"CREATE_NODE_POOL={CREATE_SECONDS}", "--operations", operations)
     with sandbox(home, "bench", *words) as box:
@@ -77,7 +78,7 @@ def _measure_burst(world: Provisioned, peer: Path | None) -> list[Row]:
     decided = sorted(_decisions(peer).values())
     if not decided:
         raise SystemExit("bench: the Go provisioner decided nothing")
-    # A pod that was placed meanwhile needs no decision of who looks at it late: both are compared at as many.
+    # A pod that was placed meanwhile needs no decision, so both are compared at the same number of decisions.
     theirs, ours = decided[-1] - began, sorted(calls)[len(decided) - 1] - began
     what = f"provisioner / Go provisioner, to {len(decided)} decisions on the same pods"
     met = ours <= AS_FAST * theirs
@@ -105,7 +106,7 @@ def _measure_rest(pid: int) -> list[Row]:
 
 @contextmanager
 def _peer(world: Provisioned) -> Iterator[Path | None]:
-    """The log of the Go provisioner, which works; None where there is none."""
+    """Yield the log of the running Go provisioner, or None where there is none."""
     binary = os.environ.get("PROVISIONER_GO")
     if not binary:
         yield None
@@ -124,7 +125,7 @@ def _peer(world: Provisioned) -> Iterator[Path | None]:
 
 
 def _decisions(log: Path) -> dict[str, float]:
-    """By pod, when it was first decided upon: its mock cloud does nothing, so its log is all that shows."""
+    """Return the time of the first decision on each pod. The log is the only output with the mock cloud."""
     decided: dict[str, float] = {}
     for line in log.read_text(encoding="utf-8").splitlines():
         if "Ensuring node pool" in line and (pod := re.search(r'"name": ?"([^"]+)"', line)):
@@ -133,7 +134,7 @@ def _decisions(log: Path) -> dict[str, float]:
 
 
 def _send(world: Provisioned) -> float:
-    """When the first was sent."""
+    """Send the JobSets, and return the time of the first."""
     documents = [jobset(f"bench-{number:04}", 36000, hosts=HOSTS, selector=V4_32) for number in range(JOBSETS)]
     began = time.time()
     with ThreadPoolExecutor(_SENDING) as threads:
@@ -143,20 +144,20 @@ def _send(world: Provisioned) -> float:
 
 
 def _calls(world: Provisioned) -> list[float]:
-    """When GKE was asked for pools, as it recorded it."""
+    """Return the times of the create calls for pools, as recorded by GKE."""
     asked = world.box.ask("GET", "emulator/requests?method=POST&path=nodePools")
     return [float(one["at"]) for one in asked if one["path"].endswith(POOLS.rpartition("/")[2]) and one["status"] < 300]
 
 
 def _lag(world: Provisioned) -> float:
-    """From a leader that cannot be scheduled to the call for its pool, as the labels of the pool say."""
+    """Return the time from an unschedulable leader to the call for its pool, as recorded in the pool's labels."""
     labels = [one["config"]["labels"] for one in world.pools()]
     lags = sorted(int(one[pool_names.CREATED]) - int(one[pool_names.SINCE]) for one in labels)
     return float(lags[int(len(lags) * 0.95)])
 
 
 def _metric(name: str) -> float:
-    """With its labels, as it is printed."""
+    """Return a metric with its labels, as printed."""
     known = re.search(rf"^{re.escape(name)} (\S+)$", _metrics(), re.MULTILINE)
     return float(known[1]) if known else 0.0
 
@@ -170,8 +171,10 @@ def _metrics() -> str:
 
 
 def _requests() -> float:
-    """Of the API server, so far: all but those for the lease, and the lists and watches behind the mirrors, whose
-    number does not grow with slices."""
+    """Return the number of API server requests so far.
+
+    Excludes those for the lease, and the lists and watches behind the mirrors, whose number does not grow with slices.
+    """
     lines = re.findall(r'tpukit_api_requests_total\{verb="(\w+)",resource="([\w/]+)"\} ([\d.]+)', _metrics())
     fixed = {"leases", "configmaps"}
     return sum(float(count) for verb, resource, count in lines if resource not in fixed and verb not in _MIRRORED)

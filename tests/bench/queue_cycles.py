@@ -1,9 +1,9 @@
-"""One side of the measurement of queues: processes that send jobs, take them and complete them, on one SQLite file.
+"""One side of the queue comparison: processes that send, claim and complete jobs in one SQLite file.
 
     python queue_cycles.py tpukit|huey FOLDER PROCESSES JOBS
 
-prints the cycles a second, from when all processes have begun until the last job is done. Nothing is run: what is
-measured is what the queue itself costs.
+Prints the cycles per second, from when all processes have begun until the last job is completed. The jobs run no code,
+so the result is the cost of the queue itself.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 PATIENCE = 240.0
-"""A process that died leaves no answer."""
+"""Seconds to wait for an answer: a process that died leaves none."""
 
 
 def tpukit(folder: Path, number: int, jobs: int, barrier: Any) -> int:
@@ -44,7 +44,7 @@ def tpukit(folder: Path, number: int, jobs: int, barrier: Any) -> int:
 def huey(folder: Path, number: int, jobs: int, barrier: Any) -> int:
     from huey import SqliteHuey
 
-    # Its writers give up after five seconds unless told; ours wait for twenty.
+    # huey's writers give up after five seconds by default; ours wait for twenty.
     queue = SqliteHuey(filename=str(folder / "huey.db"), timeout=20)
 
     @queue.task()

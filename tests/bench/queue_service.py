@@ -1,5 +1,8 @@
-"""`tpu queue serve` as applications feel it: how soon a job is claimed (Google's Firestore emulator), and how soon the
-result of a matrix product is there (one machine, a worker that has JAX loaded)."""
+"""Latency of `tpu queue serve` for applications.
+
+Measures the time until a job is claimed (Google's Firestore emulator), and until the result of a matrix product is
+available (one machine, a worker that has JAX loaded).
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def claims(env: Mapping[str, str], home: Path) -> Row:
-    """One job at a time, to a server that waits for one: from before it is sent until its worker has it."""
+    """Measure the time from submission to claim, one job at a time, on a server that waits for jobs."""
     home.mkdir(parents=True)
     with emulator(home / "emulator.log") as running:
         os.environ["FIRESTORE_EMULATOR_HOST"] = running.address
@@ -54,7 +57,7 @@ def results(env: Mapping[str, str], home: Path) -> Row:
     home.mkdir(parents=True)
     with _server(env, home, "sqlite") as server:
         client = Client(open_store("sqlite", home / "state"))
-        _result(client, MATRIX)  # whatever is compiled is cached from then on
+        _result(client, MATRIX)  # Compiles everything, so that later calls use the cache.
         times = []
         for _ in range(RESULTS):
             _until_quiet(server)
@@ -68,7 +71,7 @@ def results(env: Mapping[str, str], home: Path) -> Row:
 
 @contextmanager
 def _server(env: Mapping[str, str], home: Path, store: str, *options: str) -> Iterator[int]:
-    """Its process id. It leaves by itself what it has when it is told to."""
+    """Run a server and yield its process id. On SIGTERM the server releases its jobs by itself."""
     argv = [sys.executable, "-m", "tpukit", "queue", "serve", "--no-http", "--grace", "0", *options]
     env = {**env, "TPUKIT_HOME": str(home), "TPUKIT_STORE": store}
     with (home / "serve.log").open("wb") as log:
@@ -91,7 +94,7 @@ def _result(client: Client, code: str) -> None:
 
 
 def _until_quiet(server: int) -> None:
-    """Until it and what it started use no CPU: the process for the next job has loaded its libraries."""
+    """Wait until the server and its children use no CPU: the process for the next job has loaded its libraries."""
     until = time.monotonic() + SECONDS
     before = -1.0
     while time.monotonic() < until:

@@ -1,5 +1,4 @@
-"""The job queue: what 8 processes send, take and complete in a second on one SQLite file, ours beside huey's; and what
-`tpu queue serve` makes of it."""
+"""Throughput of the job queue with 8 processes on one SQLite file, compared with huey, and of `tpu queue serve`."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ SCRIPT = Path(__file__).with_name("queue_cycles.py")
 
 
 def measure(peers: Path, env: Mapping[str, str], folder: Path) -> list[Row]:
-    """`peers`: the interpreter that has huey."""
+    """Measure the queue. `peers` is the interpreter that has huey."""
     shutil.rmtree(folder, ignore_errors=True)
     return [
         _throughput(peers, env, folder / "cycles"),
@@ -30,7 +29,7 @@ def measure(peers: Path, env: Mapping[str, str], folder: Path) -> list[Row]:
 
 
 def _throughput(peers: Path, env: Mapping[str, str], folder: Path) -> Row:
-    """In turn, and the best run of each counts: the one disturbed the least."""
+    """Run both sides in turn, and return the best run of each, which is the least disturbed one."""
     ours, theirs = [], []
     for _ in range(RUNS):
         ours.append(_cycles("tpukit", sys.executable, env, folder))

@@ -1,4 +1,4 @@
-"""What was measured, as a table."""
+"""A table of measurements."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Row:
     met: bool
 
     def beside(self, theirs: str) -> Row:
-        """The same, with what it is compared with."""
+        """Return the row with the values of the peer."""
         return replace(self, theirs=theirs)
 
 
@@ -62,37 +62,40 @@ def longer_by(what: str, pairs: Pairs, *, below: float) -> Row:
 
 
 def least(what: str, times: Sequence[float], *, below: float) -> Row:
-    """Where there is nobody to compare with, the least of several runs counts: the one that was disturbed the least."""
+    """Return a row with the least of several runs, which is the least disturbed one. Used where there is no peer."""
     seconds = min(times)
     return Row(what, milliseconds(times), "–", f"{seconds:.2f} s", f"< {below:g} s", seconds < below)
 
 
 def least_cpu(what: str, took: Sequence[Took], *, below: float) -> Row:
-    """For what only computes and reads files: CPU seconds, which are no more where others use the machine too."""
+    """Return a row of CPU seconds for work that only computes and reads files.
+
+    Other load on the machine does not change CPU seconds.
+    """
     seconds = min(one.cpu for one in took)
     shown = milliseconds([one.wall for one in took])
     return Row(what, shown, "–", f"{seconds:.2f} s of CPU", f"< {below:g} s", seconds < below)
 
 
 def below(what: str, value: float, unit: str, bar: float, *, digits: int = 1) -> Row:
-    """Something that is counted."""
+    """Return a row for a count that must be below a limit."""
     shown = f"{value:.{digits}f}{unit}"
     return Row(what, shown, "–", shown, f"< {bar:g}{unit}", value < bar)
 
 
 def at_most(what: str, value: float, unit: str, bar: float, *, digits: int = 1) -> Row:
-    """The same where the bar itself is met."""
+    """Return a row for a count that must not exceed a limit."""
     shown = f"{value:.{digits}f}{unit}"
     return Row(what, shown, "–", shown, f"≤ {bar:g}{unit}", round(value, digits) <= bar)
 
 
 def at_least(what: str, value: int, of: int, bar: int) -> Row:
-    """How many of several things came out right."""
+    """Return a row that counts the right ones of several results."""
     shown = f"{value} of {of}"
     return Row(what, shown, "–", shown, f"≥ {bar}", value >= bar)
 
 
 def counted(what: str, value: float, unit: str, *, digits: int = 1) -> Row:
-    """The same where there is no bar."""
+    """Return a row for a count without a limit."""
     shown = f"{value:.{digits}f}{unit}"
     return Row(what, shown, "–", shown, NO_BAR, True)

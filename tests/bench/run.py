@@ -1,11 +1,11 @@
-"""Measures tpukit against its peers in one run on one machine, and fails when a bar is missed.
+"""Measure tpukit against its peers in one run on one machine, and fail when a limit is missed.
 
     make bench
 
-Peers are installed by name and version into an environment of their own (.bench/), with the interpreter that runs
-this. Ratios are medians over pairs of runs that were made in turn, with their interval: a bar is missed only where all
-of the interval is on its wrong side. Times are medians with the least and the most. `make bench ONLY=start,fleet`
-measures a part; `ONLY=sandbox` is every part of the sandbox, `ONLY=drill` every part of the drill.
+Peers are installed by name and version into an environment of their own (.bench/), with the interpreter that runs this
+script. Ratios are medians over pairs of runs made in turn, with their interval: a limit is missed only if the whole
+interval is on its wrong side. Times are medians with the least and the most. `make bench ONLY=start,fleet` measures a
+part; `ONLY=sandbox` is every part of the sandbox, `ONLY=drill` every part of the drill.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 BENCH = ROOT / ".bench"
 HOME = BENCH / "home"
-EMPTY = BENCH / "empty"  # where commands run: nothing there can change what they do
+EMPTY = BENCH / "empty"  # working directory of commands, empty so that no file affects them
 TPU = str(Path(sys.executable).with_name("tpu"))
 
 SLICES, HOSTS, CHIPS = 2, 2, 4
@@ -104,12 +104,12 @@ def main() -> int:
 
 
 def _is_part(name: str, wanted: str) -> bool:
-    """`sandbox` and `drill` are all that begin so."""
+    """Match a part by name. `sandbox` and `drill` match all parts with that prefix."""
     return name == wanted or name.startswith(f"{wanted} ")
 
 
 def install_peers() -> str:
-    """The xpk command."""
+    """Install the peers, and return the xpk command."""
     folder, wanted = BENCH / "peers", (HERE / "peers.txt").read_text(encoding="utf-8")
     done = folder / "installed.txt"
     if not done.exists() or done.read_text(encoding="utf-8") != wanted:
@@ -135,7 +135,7 @@ def facts() -> str:
 
 
 def peer_environment() -> dict[str, str]:
-    # It would report each run to its makers, from a second process that takes time from both sides.
+    # Telemetry would run in a second process, which takes time from both sides.
     return environment(HOME, TELEMETRY_ENABLED="false")
 
 
@@ -150,7 +150,7 @@ def measure_help(xpk: str) -> Row:
 
 
 def measure_render(xpk: str) -> Row:
-    """The same job on both sides: two slices of v4-32, which are 2x2x4."""
+    """Render the same job on both sides: two slices of v4-32, which are 2x2x4."""
     job = EMPTY / "job.yaml"
     job.write_text(JOB, encoding="utf-8")
     shows = ["kind: ", "JobSet", "2x2x4", "us-docker.pkg.dev/project/repository/train:1"]
@@ -164,7 +164,7 @@ def measure_render(xpk: str) -> Row:
 
 
 def measure_start() -> Row:
-    """From the command to the moment when the last of four hosts reports its first step."""
+    """Measure the time from the command until the last of four hosts reports its first step."""
     pairs = in_turn(start_by_tpukit, start_by_bare_script, STARTS)
     return as_long(f"tpu run / bare script, to the first step of {SLICES} × {HOSTS} hosts", pairs, at_most=1.2)
 
@@ -190,7 +190,7 @@ def start_by_bare_script() -> float:
 
 
 def first_step(reports: list[Path]) -> float:
-    """When the last host reported the program's only step."""
+    """Return when the last host reported the program's only step."""
     found = [json.loads(path.read_text(encoding="utf-8")) for path in reports]
     if [report["step"] for report in found] != [1] * (SLICES * HOSTS):
         raise SystemExit(f"bench: not every host reported its first step: {found}")

@@ -1,9 +1,9 @@
-"""A cluster in which hundreds of large JobSets run, on a machine that could not carry them.
+"""A cluster with hundreds of large running JobSets, on a machine that could not run them.
 
-One of them is sent as `tpu` sends it and is brought to run by JobSet, Kueue, the scheduler and kwok. Then the
-controllers are stopped, and all that they made of it (JobSet, Workload, Jobs, pods) is copied for each of the others,
-with names and ids of its own. The API server is a real one and its objects are what it would have. Who would keep them
-alive is not there: nothing happens to them while `tpu serve` is measured.
+One job is sent as `tpu` sends it, and JobSet, Kueue, the scheduler and kwok bring it to run. Then the controllers are
+stopped, and all objects of that job (JobSet, Workload, Jobs, pods) are copied for each of the others, with names and
+ids of their own. The API server and its objects are real. No controller updates the objects while `tpu serve` is
+measured.
 """
 
 from __future__ import annotations
@@ -56,7 +56,10 @@ class Size:
 
 
 def fill(place: Folder, store: Store, sender: str, size: Size, context: str, kubelet: int) -> list[Plan]:
-    """The jobs, running in the cluster and scheduled in the store. `kubelet`: the port at which nodes have logs."""
+    """Create the jobs, running in the cluster and scheduled in the store.
+
+    `kubelet` is the port at which nodes serve logs.
+    """
     cluster = Cluster(place.kubeconfig)
     name = ClusterName(context, cluster.server.rstrip("/"), cluster.identity())
     settings = Settings.from_json({"artifacts": "gs://my-artifacts", "team": TEAMS[0]})
@@ -81,7 +84,7 @@ def _plan(number: int, shape: str, settings: Settings, cluster: ClusterName) -> 
     spec = {
         "name": f"job-{number:03d}",
         "tpu": shape,
-        "command": ["sleep", "36000"],  # kwok ends what does not say how long it takes
+        "command": ["sleep", "36000"],  # kwok ends pods without a duration
         "image": "image:1",
         "team": TEAMS[number % len(TEAMS)],
     }
@@ -89,7 +92,7 @@ def _plan(number: int, shape: str, settings: Settings, cluster: ClusterName) -> 
 
 
 def record(made: Plan) -> Job:
-    """As `tpu run --detach` leaves it once the job was sent."""
+    """Return the record that `tpu run --detach` leaves once the job is sent."""
     return Job(
         made.id,
         "gke",
@@ -118,7 +121,7 @@ def _furnish(cluster: Cluster, shape: str, settings: Settings) -> None:
 
 
 def _run_one(cluster: Cluster, place: Folder, made: Plan, sender: str) -> list[Doc]:
-    """One job, sent and running: its JobSet, Workload, Jobs and pods."""
+    """Send one job, wait until it runs, and return its JobSet, Workload, Jobs and pods."""
     sending = GkePlace(place.path / "sender", SystemClock(), lambda: sender, clusters=_Only(cluster))
     sending.submit(Handle(made, _scheduled()))
     sending.close()
@@ -148,7 +151,7 @@ def _owner(thing: Doc) -> str:
 
 
 class _Only:
-    """The one cluster, for a place that asks which there are."""
+    """A list of clusters with one entry."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -158,7 +161,7 @@ class _Only:
 
 
 def _copy_jobset(cluster: Cluster, model: Sequence[Doc], like: Plan, made: Plan) -> list[Doc]:
-    """All but pods is made; they are returned."""
+    """Create copies of all objects except pods, and return the pods."""
     jobset, *rest = model
     names = {like.id: made.id, like.subdomain: made.subdomain, f'"{like.team}"': f'"{made.team}"'}
     uids = {jobset["metadata"]["uid"]: _create(cluster, _renamed(jobset, names))}
@@ -176,12 +179,12 @@ def _renamed(thing: Doc, names: dict[str, str]) -> Doc:
     if copied["kind"] == "Pod":
         copied["spec"]["nodeName"] = _node_name(copied)
     if copied["kind"] == "Job":
-        copied["spec"]["manualSelector"] = True  # the selector and the labels that go with it are copied too
+        copied["spec"]["manualSelector"] = True  # the selector and its labels are copied too
     return copied
 
 
 def _create(cluster: Cluster, thing: Doc) -> str:
-    """With its status; its uid."""
+    """Create an object with its status, and return its uid."""
     made = cluster.create(thing)
     kind, metadata = KINDS[thing["kind"]], made["metadata"]
     path = kind.path(metadata["namespace"], metadata["name"], "status")
@@ -211,6 +214,6 @@ def _with_kubelet(node: Doc, port: int) -> Doc:
 
 
 def _point_to(cluster: Cluster, model: Sequence[Doc], port: int) -> None:
-    """Nodes that kwok had."""
+    """Point the nodes that kwok had to this port."""
     for name in {pod["spec"]["nodeName"] for pod in model if pod["kind"] == "Pod"}:
         cluster.patch("Node", name, {"status": _with_kubelet({}, port)["status"]}, part="status")

@@ -1,5 +1,7 @@
-"""The sandbox: how soon it is ready and what it takes, beside the way in which it was started before; and how the
-commands do on a thousand hosts and a hundred jobs. STARTS sets another number of pairs of starts than 3."""
+"""Start time and resources of the sandbox, compared with its earlier way to start.
+
+Also measures the commands on a thousand hosts and a hundred jobs. STARTS sets another number of pairs of starts than 3.
+"""
 
 from __future__ import annotations
 
@@ -24,15 +26,15 @@ NAME = "bench"
 STARTS = int(os.environ.get("STARTS", "3"))
 LOOKS = 5
 SECONDS, MEMORY = 8.0, 1.1
-"""Bars of a start with warm programs, in seconds and GiB."""
+"""Limits of a start with warm programs, in seconds and GiB."""
 OF_BEFORE = round(SECONDS / 9.3, 2)
-"""The bar in seconds was set on a machine where the way before took 9.3 s."""
+"""Ratio that follows from the limit in seconds, which was set on a machine where the earlier way took 9.3 s."""
 ONE_BY_ONE = Path(__file__).resolve().with_name("one_by_one.py")
 _PEER = "one by one, no snapshot, no memory limits"
 
 
 class Starts:
-    """One way to start a sandbox, and what each start with it took."""
+    """A way to start a sandbox, and the figures of each start with it."""
 
     def __init__(self, argv: list[str], down: list[str], home: Path, cwd: Path) -> None:
         self._argv, self._down, self._home, self._cwd = argv, down, home / "sandbox", cwd
@@ -41,7 +43,7 @@ class Starts:
         self.memory: list[float] = []
 
     def one(self) -> float:
-        """Seconds until it is ready; nothing of it is left."""
+        """Start a sandbox, delete it, and return the seconds until it was ready."""
         try:
             took = command(self._argv, env=self._env, cwd=self._cwd, shows=["KUBECONFIG"])
             place = folder.read(self._home / "data" / "sandbox" / NAME)
@@ -53,7 +55,7 @@ class Starts:
 
 
 def measure_start(tpu: str, home: Path, cwd: Path) -> list[Row]:
-    """Leaves no sandbox behind."""
+    """Measure, and leave no sandbox behind."""
     down = [tpu, "sandbox", "down", "--name", NAME]
     ours = Starts([tpu, "sandbox", "up", "--addons", "--name", NAME], down, home, cwd)
     theirs = Starts([sys.executable, str(ONE_BY_ONE), NAME], down, home, cwd)
@@ -63,8 +65,10 @@ def measure_start(tpu: str, home: Path, cwd: Path) -> list[Row]:
 
 
 def start_rows(pairs: Pairs, cpu: Pairs, ours: list[float], theirs: list[float]) -> list[Row]:
-    """In seconds the least of several starts counts: the one that was disturbed the least. How the two ways compare
-    tells more on a machine that others use too."""
+    """Return rows with the least seconds of several starts, which is the least disturbed one.
+
+    On a machine with other users, the ratio of the two ways is more reliable.
+    """
     what, seconds = "tpu sandbox up with JobSet and Kueue, programs built", min(pairs.ours)
     result = f"{seconds:.2f} s"
     took = milliseconds(pairs.ours), milliseconds(pairs.theirs)
@@ -79,7 +83,7 @@ def start_rows(pairs: Pairs, cpu: Pairs, ours: list[float], theirs: list[float])
 
 
 def measure_lists(tpu: str, home: Path, cwd: Path) -> list[Row]:
-    """Leaves no sandbox behind."""
+    """Measure, and leave no sandbox behind."""
     env = {**with_programs(home), "TPUKIT_HOME": str(home / "sandbox")}
     run = partial(wall, env=env, cwd=cwd)
     try:
@@ -99,13 +103,13 @@ def measure_lists(tpu: str, home: Path, cwd: Path) -> list[Row]:
 
 
 def with_programs(home: Path) -> dict[str, str]:
-    """The programs are built once for all: where they are not yet, the first start takes minutes and does not count."""
+    """Build the programs once, because the first start without them takes minutes and does not count."""
     cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return environment(home, XDG_CACHE_HOME=cache)
 
 
 def _fill(cluster: Cluster) -> str:
-    """Hosts, and jobs of which those that fit have begun and go on. The id of one."""
+    """Create hosts and jobs, and return the id of one job. Jobs that fit have begun and keep running."""
     crowd.add_hosts(cluster)
     plans = crowd.send_jobs(cluster, ["sleep", "36000"])
     fit = crowd.QUOTA * crowd.SHAPE.hosts

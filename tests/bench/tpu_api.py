@@ -1,4 +1,7 @@
-"""Google's API with more TPU VMs than hosts could run on this machine: it only lists them. The rest is the emulator."""
+"""Google's API with more TPU VMs than this machine could run hosts for.
+
+It only lists them. The rest is the emulator.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 class TpuApi:
     def __init__(self, folder: Path, project: str, nodes: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
-        """`nodes`: by zone, as Google lists them."""
+        """Initialize the API. `nodes` maps a zone to nodes in the form in which Google lists them."""
         from tpubox.google.wire.server import Emulator
         from tpubox.google.wire.settings import EVERY_API, Settings
 

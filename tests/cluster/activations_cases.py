@@ -1,5 +1,8 @@
-"""Extraction of activations: the numbers of transformers itself, and 8 workers over 2 zones in the sandbox that are
-preempted, hung and lost at random, whose number is changed, and whose shards are those of an undisturbed run."""
+"""Extraction of activations: the numbers of transformers itself, and a fleet under faults in the sandbox.
+
+8 workers over 2 zones are preempted, hung and lost at random, and their number is changed. Their shards equal those of
+an undisturbed run.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ from tpukit.fleet import streams
 TESTS = Path(__file__).resolve().parents[1]
 MODEL = f"gs://{BUCKET}/models/tiny"
 STREAMS, SHARD_SAMPLES, SAMPLES = 12, 4, 96
-# The example's program, which waits in the middle of each stream until it may go on.
+# The example's program, waiting in the middle of each stream until it may continue.
 GATED = """\
 import time
 from pathlib import Path
@@ -88,7 +91,7 @@ def test_every_hook_of_every_layer_is_what_transformers_computes(example, refere
     options = {"model": str(tmp_path / "model"), "hooks": HOOKS, "dtype": dtype, "compute": dtype}
     ours = extracted(example, tmp_path, [{"tokens": one} for one in tokens], **options)
     assert len(theirs) == 3 * 3 + 3
-    tolerance = {"float32": 1e-5, "bfloat16": 4 * 2**-8}[dtype]  # of what is typical in the array
+    tolerance = {"float32": 1e-5, "bfloat16": 4 * 2**-8}[dtype]  # relative to a typical value in the array
     for name, values in theirs.items():
         exact = values.astype(np.float32)
         off = np.sqrt(np.mean((ours[name].astype(np.float32) - exact) ** 2))
@@ -229,13 +232,13 @@ def put(vms: TpuVms, name: str, content: bytes) -> None:  # noqa: F811
 
 
 def programs_of(vms: TpuVms, node: str) -> set[int]:  # noqa: F811
-    """Workers' processes on the host of a TPU VM."""
+    """Return the processes of workers on the host of a TPU VM."""
     found = processes_of(vms.emulator.folder / "tpu-vms" / node)
     return {pid for pid, command in found.items() if "tpukit.host.worker" in command}
 
 
 def undisturbed(example: SimpleNamespace, data: Path, folder: Path) -> dict[str, str]:  # noqa: F811
-    """Checksums of what this process makes of each range of samples."""
+    """Return the checksums of this process's results for each range of samples."""
     streams.split([data], folder, STREAMS)
     program = example.extract.make({"model": MODEL, "batch_tokens": "64"}, lambda _: None)
     made = {}

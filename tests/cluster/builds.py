@@ -1,4 +1,4 @@
-"""A small Cloud Build: substitutions as it makes them, and the steps of a build run in order on this machine."""
+"""A small Cloud Build: its substitutions, and the steps of a build run in order on this machine."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ GUIDE = {
     "_TPU_TYPE": "v4-32",
     "_NUM_TPU_POOLS": "2",
 }
-"""What the guide passes to both builds; it adds the rest when provisioning."""
+"""Substitutions that the guide passes to both builds. Provisioning adds others."""
 GUIDE_PROVISION = {
     **GUIDE,
     "_NUM_OF_CHIPS": "32",
@@ -44,16 +44,16 @@ GUIDE_PROVISION = {
 
 
 class Refused(Exception):
-    """Cloud Build does not take such a build."""
+    """A build that Cloud Build refuses."""
 
 
 class StepFailed(Exception):
-    """A step ended with another status than 0; those after it did not run."""
+    """A step that failed. Later steps did not run."""
 
 
 BUILT_IN = {"PROJECT_ID": "tpu-project", "PROJECT_NUMBER": "1", "BUILD_ID": "build-1", "LOCATION": "global"}
 _PLACES = ("steps", "images")
-"""Where substitutions are made: https://cloud.google.com/build/docs/configuring-builds/substitute-variable-values"""
+"""Fields with substitutions: https://cloud.google.com/build/docs/configuring-builds/substitute-variable-values"""
 _FIELDS = {
     "steps", "images", "substitutions", "options", "timeout", "queueTtl", "logsBucket", "serviceAccount", "tags",
     "artifacts", "secrets", "availableSecrets", "source",
@@ -67,10 +67,12 @@ _LOGS_ELSEWHERE = ("CLOUD_LOGGING_ONLY", "NONE")
 
 
 def substituted(config: dict, given: dict[str, str]) -> dict:
-    """The build with all substitutions made, by the rules for a build that is sent by hand: a key that the build does
-    not use is refused, a key without a value too, unless it allows loose ones; `$$` is a dollar; scripts are left
-    alone. Fields other than steps and images are not documented to take any, so nothing is replaced there. That a key
-    which is only mapped to variables counts as unused is a guess, on the side of refusing."""
+    """Return the build with all substitutions made, by the rules for a build that is submitted by hand.
+
+    Refuse keys that the build does not use, and keys without a value, unless it allows loose ones; `$$` is a dollar;
+    scripts are left alone. Only steps and images are documented to take substitutions, so other fields stay as they
+    are. Counting a key that is only mapped to variables as unused is a guess, on the side of refusing.
+    """
     options = config.get("options", {})
     loose = options.get("substitutionOption") == "ALLOW_LOOSE"
     own = {**config.get("substitutions", {}), **given}
@@ -105,7 +107,7 @@ def substituted(config: dict, given: dict[str, str]) -> dict:
 
 
 def _check(config: dict, own: dict[str, str]) -> None:
-    """What is refused whatever the values are."""
+    """Refuse invalid builds, whatever the values are."""
     if unknown := sorted(set(config) - _FIELDS):
         raise Refused(f"{unknown[0]} is no field of a build")
     for step in config["steps"]:
@@ -131,7 +133,7 @@ def _check(config: dict, own: dict[str, str]) -> None:
 
 
 class CloudBuild:
-    """What a build can ask of Google about itself: how long it may run, as whom, and what that account may do."""
+    """Google's APIs as a build queries them about itself: timeout, account, and the account's permissions."""
 
     OURS = "tpu-cluster-build@tpu-project.iam.gserviceaccount.com"
     BY_DEFAULT = "1-compute@developer.gserviceaccount.com"
@@ -163,7 +165,7 @@ class CloudBuild:
                 self.wfile.write(content)
 
             def log_message(self, *words: object) -> None:
-                """Nobody reads it."""
+                """Discard log messages."""
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
@@ -180,9 +182,11 @@ class CloudBuild:
 
 
 class Builder:
-    """Runs the steps of a build in a workspace of its own. Terraform, gcloud and kubectl are the real ones, and what
-    they are called with is written down. Two things are imitated: tpukit is not installed but found in the checkout,
-    and nobody sleeps."""
+    """A runner of a build's steps in a separate workspace.
+
+    Terraform, gcloud and kubectl are the real ones, and their calls are recorded. Two things are imitated: tpukit is
+    run from the checkout instead of an installation, and sleeps return at once.
+    """
 
     PROGRAM = """#!{python}
 import json, os, sys
@@ -237,7 +241,7 @@ elif name == "python3" and "pip" not in words:
         }
 
     def answer(self, *answers: tuple[str, int, str]) -> None:
-        """Whatever is run with this text in its command line ends with this status, having said this."""
+        """Set the status and output of commands whose line contains a text, as (text, status, output)."""
         self.answers_file.write_text(json.dumps(answers))
 
     @property
@@ -245,8 +249,10 @@ elif name == "python3" and "pip" not in words:
         return self.calls_file.read_text().replace(str(self.workspace), "/workspace").splitlines()
 
     def run(self, file: Path, given: dict[str, str], *, only: str = "", seconds: float = 3600.0) -> list[str]:
-        """Runs all steps, or one again in what the last build left; gives back the command lines that they ran. A build
-        that takes longer is killed."""
+        """Run all steps, or only one in the workspace of the last build, and return the command lines that they ran.
+
+        Kill a build that takes longer than `seconds`.
+        """
         build = substituted(yaml.safe_load(file.read_text()), given)
         self.calls_file.write_text("")
         if not only:
@@ -257,7 +263,7 @@ elif name == "python3" and "pip" not in words:
             script = self.workspace.parent / f"{step['id']}.script"
             script.write_text(step["script"].replace("/workspace", str(self.workspace)))
             script.chmod(0o700)
-            # A step sees its own variables over those of all steps, and no substitution by itself.
+            # A step's own variables override the common ones, and substitutions are not passed to it.
             variables = dict(one.split("=", 1) for one in (*common, *step.get("env", [])))
             process = subprocess.Popen(
                 [script],
@@ -280,13 +286,13 @@ elif name == "python3" and "pip" not in words:
         return self.calls
 
     def _clean(self) -> None:
-        """A build finds nothing of those before it in its workspace."""
+        """Remove files of earlier builds from the workspace."""
         for left in (*self.workspace.iterdir(), self.workspace / "terraform" / "build.auto.tfvars.json"):
             if left.is_file():
                 left.unlink()
 
     def tool(self, name: str, *words: str, **variables: str) -> str:
-        """What one of the programs says, run as in a step."""
+        """Return the output of a program, run as in a step."""
         done = subprocess.run(
             [self.programs / name, *words],
             cwd=self.workspace / "terraform",

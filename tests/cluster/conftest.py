@@ -1,4 +1,4 @@
-"""What the tests of this folder need to be installed. What is missing is a failure with a sentence, never a skip."""
+"""Programs that the tests of this folder require. A missing one is a failure with a message, never a skip."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-# Terraform and its provider are started hundreds of times, and each start reads the schema of everything that Google
-# has: a fifth less work where less garbage is collected. What a sandbox runs has values of its own.
+# A fifth less CPU for hundreds of starts of Terraform, each of which reads the whole schema of the provider. Programs
+# of a sandbox have their own values.
 os.environ.setdefault("GOGC", "400")
 LONGEST = (
-    "gke",  # trains a model first, so `drill`, which trains it twenty times, is not beside it
+    "gke",  # trains a model first; `drill` trains it twenty times, so keep them apart
     "terraform_versions",
     "provision",
     "drill",
@@ -29,21 +29,21 @@ LONGEST = (
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest files first: workers take a file at a time, and one would be alone with a long one at the end."""
+    """Run the longest files first, so that no worker is left alone with a long one at the end."""
     order = {f"test_{name}": number for number, name in enumerate(LONGEST)}
     items.sort(key=lambda item: order.get(item.path.stem, len(order)))
 
 
 @pytest.fixture(scope="session")
 def terraform_environment() -> dict[str, str]:
-    """Variables with which terraform takes the provider from the cache, and can reach nothing outside this machine."""
+    """Return variables with which terraform takes the provider from the cache, and reaches only this machine."""
     if shutil.which("terraform") is None:
         pytest.fail("terraform is not on PATH: install Terraform 1.11 or newer")
     script = ROOT / "tools" / "provider" / "build.py"
     built = subprocess.run([sys.executable, script, "--no-build"], capture_output=True, text=True)
     if built.returncode:
         pytest.fail(built.stderr.strip())
-    # Configuring the provider asks Google who one is; a refused connection is the quickest answer, and all it wants.
+    # The provider looks up its identity at Google when configured; a refused connection is the quickest answer.
     nowhere = "http://127.0.0.1:1"
     return {
         **{name: value for name, value in os.environ.items() if not name.startswith(("TF_", "GOOGLE_", "CLOUDSDK_"))},

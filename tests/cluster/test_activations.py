@@ -1,4 +1,4 @@
-"""Extraction of activations beside transformers and by a fleet."""
+"""Extraction of activations: results equal to transformers, and a fleet."""
 
 from __future__ import annotations
 

@@ -35,9 +35,9 @@ from tpukit.kernel.store.home import open_store
 
 HELLO = (ROOT / "examples" / "01-hello-tpu" / "hello.py").read_text()
 CONFINED = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
-"""What a team's namespace asks of every container, beside what it asks of the pod."""
+"""Security context that a team's namespace requires of every container."""
 RESTRICTED = {"runAsNonRoot": True, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}}
-"""What it asks of the pod, and a user that no image names here."""
+"""Security context that it requires of the pod, with a user that no image here declares."""
 INSIDE = """
 import errno, json, os
 import jax
@@ -60,7 +60,7 @@ told = {
 print("told", json.dumps(told), flush=True)
 host.close()
 """
-"""What a program of a rendered job finds out about itself."""
+"""A program of a rendered job that reports its own restrictions."""
 
 SCALARS = """
 import os, pathlib, time
@@ -77,12 +77,12 @@ if os.environ["TPU_WORKER_ID"] == "0":
     scalars.close()
 (work / f"end-{os.environ['TPU_WORKER_ID']}").touch()
 """
-"""One that reads from a bucket, writes to it, and leaves what a TensorBoard shows."""
+"""A program that reads from a bucket, writes to it, and logs scalars for TensorBoard."""
 
 
 @pytest.fixture(scope="module")
 def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
-    """With two pools of the agent's own, a CPU pool, and a queue over them."""
+    """Yield a sandbox with two pools of the agent's own, a CPU pool, and a queue over them."""
     with sandbox(tmp_path_factory.mktemp("agent"), "agent") as box:
         box.furnish()
         yield box
@@ -138,7 +138,7 @@ def test_container_whose_liveness_probe_fails_is_started_again_and_kubectl_says_
     probe |= {"periodSeconds": 1, "timeoutSeconds": 60, "failureThreshold": 2, "terminationGracePeriodSeconds": 1}
     script = "rm -f /tmp/sick; echo up; while [ ! -e /tmp/go ]; do sleep 0.1; done; touch /tmp/sick; exec sleep 600"
     main = {"name": "main", "image": "image", "command": ["/bin/sh", "-c", script], "securityContext": CONFINED}
-    volume = {"name": "tmp", "emptyDir": {}}  # what a container leaves in its own /tmp is gone when it is started again
+    volume = {"name": "tmp", "emptyDir": {}}  # files in a container's own /tmp are lost when it restarts
     main |= {"livenessProbe": probe, "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}]}
     spec = {"securityContext": RESTRICTED, "nodeSelector": {"tpukit.dev/pool": "cpu"}, "volumes": [volume]}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "sick", "namespace": TEAM}}
@@ -174,7 +174,7 @@ def test_container_that_is_deleted_has_its_hooks_before_it_is_told(box: Box):
 
 
 def test_serve_is_ready_by_the_probes_of_its_own_deployment(box: Box, tmp_path: Path):
-    """One of the two: hosts here share the loopback address on which it tells how it is."""
+    """Run one replica of the two, because hosts here share the loopback address of the health port."""
     folder, port = tmp_path / "serve", str(free_port())
     shutil.copytree(ROOT / "deploy" / "serve", folder)
     for name, changes in {
@@ -288,7 +288,7 @@ def test_preempted_pool_ends_the_attempt_comes_back_and_the_next_attempt_runs(bo
 
 
 def nodes(box: Box, pool: str) -> set[str]:
-    """The ids of a pool's nodes: one that went and came back is another."""
+    """Return the ids of a pool's nodes. A recreated node has a new id."""
     found = box.cluster.list("Node", labels=f"cloud.google.com/gke-nodepool={pool}")
     return {node["metadata"]["uid"] for node in found}
 
@@ -333,7 +333,7 @@ def test_agent_killed_at_random_moments_runs_every_pod_once_and_tells_its_end(bo
             "image": "image",
             "command": ["/bin/sh", "-c", script],
             "securityContext": CONFINED,
-            "volumeMounts": [{"name": "mark", "mountPath": "/mark"}],  # of the pod, whoever runs it how often
+            "volumeMounts": [{"name": "mark", "mountPath": "/mark"}],  # of the pod, shared by restarts of the container
         }
         spec = {
             "restartPolicy": "Never",
@@ -383,14 +383,14 @@ def test_exec_runs_a_command_beside_the_program(box: Box):
 
 
 def on_a_terminal(box: Box, *words: str) -> str:
-    """What kubectl shows on a screen of 91 by 33 characters, where somebody typed a line."""
+    """Return the output of kubectl on a terminal of 91 by 33 characters, with a line typed in."""
     screen, keyboard = os.openpty()
     termios.tcsetwinsize(screen, (33, 91))
     os.write(screen, b"typed\n")
     shown = bytearray()
     with subprocess.Popen(box.kubectl_line(*words), stdin=keyboard, stdout=keyboard, stderr=keyboard):
         os.close(keyboard)
-        with suppress(OSError):  # kubectl has ended, and nobody has the screen open
+        with suppress(OSError):  # kubectl has ended, so the terminal is closed
             while piece := os.read(screen, 1 << 16):
                 shown += piece
     os.close(screen)
@@ -416,7 +416,7 @@ def test_bucket_that_a_job_mounts_is_googles_and_its_uploader_writes_to_vertex_a
     series = f"vertex_ai/v1/{name}/experiments/{made.id}/runs/train/timeSeries/loss:read"
 
     def written() -> list[Any]:
-        status, answer = box.google("GET", series)  # the uploader's last pass comes after the end
+        status, answer = box.google("GET", series)  # the last upload follows the end
         return answer["timeSeriesData"]["values"] if status == 200 else []
 
     until(written, "the uploader, which goes when the job has ended, to be there")
@@ -431,7 +431,7 @@ def test_bucket_that_a_job_mounts_is_googles_and_its_uploader_writes_to_vertex_a
 def test_queued_jobs_become_pods_that_run_them_on_a_cpu_node_and_on_all_hosts_of_a_slice(
     box: Box, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """`tpu queue serve` in front of real Kubernetes, Kueue and JobSet, with Google's Firestore emulator."""
+    """Run `tpu queue serve` with real Kubernetes, Kueue and JobSet, and Google's Firestore emulator."""
     worker = {"metadata": {"name": "queue-worker", "namespace": TEAM}}
     box.cluster.apply({"apiVersion": "v1", "kind": "ServiceAccount", **worker})
     address, log = f"firestore://{PROJECT}", tmp_path / "log"

@@ -1,4 +1,4 @@
-"""Where a box was kinder than Google, or stranger: clusters side by side, who pods are, a machine that stood still."""
+"""Earlier differences between a sandbox and Google: several clusters, identities of pods, a suspended machine."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tpukit.places.local import processes as pods
 
 PROJECT = "projects/tpu-project"
 SUSPENDED = 50.0
-"""Seconds; nodes are given up after 20, and leaders after 15."""
+"""Seconds. Nodes are lost after 20, and leaders after 15."""
 CLUSTERS = f"container/v1/{PROJECT}/locations/us-central2/clusters"
 
 
@@ -38,7 +38,7 @@ def make_cluster(box: Box, name: str, nodes: int = 1, **fields: Any) -> None:
 
 
 def nodes(box: Box) -> list[str]:
-    """The clusters that the nodes of a pool called default-pool say that they are of."""
+    """Return the cluster, taken from its name, of each node of a pool called default-pool."""
     found = box.cluster.list("Node", labels="cloud.google.com/gke-nodepool=default-pool")
     return sorted(node["metadata"]["name"].split("-")[1] for node in found)
 
@@ -92,10 +92,10 @@ def email(team: str) -> str:
 
 @pytest.fixture(scope="module")
 def teams(box: Box) -> None:
-    """Two teams on one cluster, each with an account that may write below its own prefix of one bucket."""
+    """Create two teams on one cluster, each with an account that may write below its own prefix of one bucket."""
     addons = {"gcsFuseCsiDriverConfig": {"enabled": True}}
     make_cluster(box, "shared", workloadIdentityConfig={"workloadPool": WORKLOAD_POOL}, addonsConfig=addons)
-    uniform = {"uniformBucketLevelAccess": {"enabled": True}}  # else it takes no conditions
+    uniform = {"uniformBucketLevelAccess": {"enabled": True}}  # required for conditions
     box.ask("POST", "storage/v1/b?project=tpu-project", {"name": "shared", "iamConfiguration": uniform})
     accounts, bindings = f"iam/v1/{PROJECT}/serviceAccounts", []
     for team in TEAMS:
@@ -113,12 +113,12 @@ def teams(box: Box) -> None:
         until(
             lambda team=team: len(box.cluster.list("ServiceAccount", team)) == 2, "the account that each namespace has"
         )
-    # Google knows an account some time after it was made, and a grant some time after it was given.
+    # New accounts and grants take effect after some time.
     until(lambda: box.google("PUT", "storage/v1/b/shared/iam", {"version": 3, "bindings": bindings})[0] == 200)
 
 
 def printed(box: Box, name: str, team: str, account: str, *command: str) -> list[str]:
-    """By a pod of a team, when it has ended."""
+    """Return the output of a team's pod after it has ended."""
     container = {"name": "main", "image": "image", "command": list(command)}
     spec = {"restartPolicy": "Never", "serviceAccountName": account, "containers": [container]}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": team}, "spec": spec}
@@ -164,7 +164,7 @@ def test_pod_without_a_grant_does_not_get_the_bucket_as_a_folder_and_an_event_sa
 
 
 def test_pod_reads_nothing_of_what_opens_the_box(box: Box, teams):
-    """Where the box lies in /tmp, of which a pod has its own, there are no such files; elsewhere they hold nothing."""
+    """Expect missing files where the sandbox lies in /tmp, because pods have their own, and empty files elsewhere."""
     said = printed(box, "curious", "team-a", "default", "sh", "-c", SECRETS.format(box.place.path))
     assert box.place.token not in "".join(said)
     assert said.pop() == "end"
@@ -172,7 +172,7 @@ def test_pod_reads_nothing_of_what_opens_the_box(box: Box, teams):
 
 
 def test_box_that_stood_still_for_longer_than_a_node_may_be_silent_is_well_again(box: Box, teams):
-    """As a laptop that was shut does it: every process, for longer than leases and elections allow."""
+    """Stop every process for longer than leases and elections allow, as on a suspended laptop."""
     names = {node["metadata"]["name"] for node in box.cluster.list("Node")}
     assert names
     components = json.loads(box.tpu("status", "--json"))["components"]
@@ -194,5 +194,5 @@ def test_box_that_stood_still_for_longer_than_a_node_may_be_silent_is_well_again
 
 
 def condition(node: dict[str, Any]) -> str:
-    """Whether a node is ready, as Kubernetes has it."""
+    """Return the status of a node's Ready condition."""
     return next((one["status"] for one in node["status"]["conditions"] if one["type"] == "Ready"), "")

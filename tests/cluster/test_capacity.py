@@ -1,4 +1,4 @@
-"""Kinds of capacity in a real Kueue: whose quota a job takes, where it lands, and what becomes of one without hosts."""
+"""Kinds of capacity in a real Kueue: the quota that a job uses, its placement, and the handling of missing hosts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FLEX = {
     },
     "placementPolicy": {"type": "COMPACT", "tpuTopology": "4x4"},
 }
-SHORT = {"grace": "1s"}  # `sleep` hears no SIGTERM as the first process of a container
+SHORT = {"grace": "1s"}  # as the first process of a container, `sleep` ignores SIGTERM
 PROJECT = "projects/tpu-project"
 CLUSTERS = f"container/v1/{PROJECT}/locations/us-east5/clusters"
 REQUESTS = f"/apis/autoscaling.x-k8s.io/v1/namespaces/{TEAM}/provisioningrequests"
@@ -35,7 +35,7 @@ REQUESTS = f"/apis/autoscaling.x-k8s.io/v1/namespaces/{TEAM}/provisioningrequest
 
 @pytest.fixture(scope="module")
 def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
-    """One on-demand and one spot slice, and two that come when they are asked for."""
+    """Yield a sandbox with one on-demand and one spot slice, and two that are created on request."""
     with sandbox(tmp_path_factory.mktemp("capacity"), "capacity") as made:
         for kind in ("on-demand", "spot"):
             made.agent.add_pool(of_slice(kind, V4_16, ZONE, capacity=kind))
@@ -82,7 +82,7 @@ def condition(box: Box, made: Plan, kind: str) -> Doc:
 
 
 def on(box: Box, made: Plan) -> set[str]:
-    """The pools that its hosts are on."""
+    """Return the pools of a job's hosts."""
     nodes = {node["metadata"]["name"]: node["metadata"]["labels"] for node in box.cluster.list("Node")}
     return {
         nodes[pod["spec"]["nodeName"]]["cloud.google.com/gke-nodepool"]
@@ -115,14 +115,14 @@ def test_flex_start_job_is_let_in_when_its_slice_has_come(box: Box) -> None:
 
 
 def test_job_whose_hosts_do_not_come_gives_its_quota_back_and_waits_again(box: Box) -> None:
-    """With the configuration that is installed, but for the time: a tenth of a minute for half an hour."""
+    """Use the installed configuration, with a tenth of a minute instead of half an hour."""
     name = "controller_manager_config.yaml"
     config = yaml.safe_load(box.cluster.get("ConfigMap", "kueue-manager-config", "kueue-system")["data"][name])
     assert config["waitForPodsReady"]["timeout"] == "30m"
     config["waitForPodsReady"]["timeout"] = "6s"
     box.cluster.patch("ConfigMap", "kueue-manager-config", {"data": {name: yaml.safe_dump(config)}}, "kueue-system")
     box.kubectl("rollout", "restart", "--namespace=kueue-system", "deployment/kueue-controller-manager")
-    add_queues(box, on_demand=2)  # of which one is not there
+    add_queues(box, on_demand=2)  # one of them does not exist
     made = box.send("hostless", "sleep", "1000", slices=2, capacity="on-demand", max=SHORT)
     evicted = until(lambda: condition(box, made, "Evicted"), "it to be evicted")
     assert evicted["reason"] == "PodsReadyTimeout"

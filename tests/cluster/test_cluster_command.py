@@ -48,7 +48,7 @@ resource "terraform_data" "second" {
 }
 """
 HELD = SLOW.replace("sleep 3", "until [ -e go ]; do sleep 0.1; done")
-"""Stays until a test lets it go on."""
+"""A configuration that waits until a test lets it continue."""
 
 
 @dataclass
@@ -74,7 +74,7 @@ class Here:
         )
 
     def start(self, *argv: str) -> subprocess.Popen[str]:
-        # A session of its own, as a terminal gives it.
+        # A separate session, as in a terminal.
         with self._said.open("w") as said:
             return subprocess.Popen(
                 self.argv(*argv),
@@ -88,11 +88,11 @@ class Here:
             )
 
     def ended(self, process: subprocess.Popen[str]) -> tuple[int, str]:
-        """How what was started ended, and all that it said."""
+        """Return the exit code and the output of a started process."""
         return process.wait(PATIENCE), self._said.read_text()
 
     def cancelled(self, process: subprocess.Popen[str]) -> tuple[int, str]:
-        """The same of what was told to end: what it waits for happens when it knows that."""
+        """Let a signalled process finish once it has reported the signal, and return the same."""
         until(lambda: process.poll() is not None or "cancelling:" in self._said.read_text(), "it to hear the signal")
         self.let_go()
         return self.ended(process)
@@ -157,7 +157,7 @@ def test_dry_run_lines_pasted_into_a_shell_do_what_the_command_does(here):
     here.write(POOLS)
     printed = here.tpu("apply", "--dry-run", "--evict")
     assert not here.copy.exists()
-    # What quota there is only Google can say; the command goes on without an answer.
+    # Only Google knows the quota; the command continues without an answer.
     lines = "".join(line for line in printed.stdout.splitlines(True) if "compute regions describe" not in line)
     done = subprocess.run(["/bin/sh", "-e"], input=lines, env=here.env, cwd=here.folder, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -200,7 +200,7 @@ def test_one_interrupt_lets_terraform_finish_what_is_under_way_and_save(here):
     here.write(HELD)
     process = here.start("apply", "--yes")
     here.wait_for("started")
-    # What a terminal does: the whole foreground group gets it. Terraform has a group of its own, so it hears it once.
+    # A terminal signals the whole foreground group. Terraform has its own group, so it receives the signal once.
     os.killpg(process.pid, signal.SIGINT)
     code, said = here.cancelled(process)
     assert code == 130, said
@@ -252,7 +252,7 @@ def test_state_that_somebody_locked_is_a_conflict_with_the_way_to_unlock(here):
     here.write(HELD)
     process = here.start("apply", "--yes")
     here.wait_for("started")
-    process.kill()  # tpu alone: Terraform goes on and holds the lock of the state
+    process.kill()  # only tpu: Terraform continues and holds the state lock
     process.wait()
     terraform = ["terraform", f"-chdir={here.copy}", "plan", "-lock-timeout=0s"]
     held = subprocess.run(terraform, env=here.env, capture_output=True, text=True, input="x\n" * 20)

@@ -1,4 +1,4 @@
-"""The construct for cdktn and cdktf: the calls of the root module, and its plan. Needs Node and a package index."""
+"""The construct for cdktn and cdktf: its calls of the root module, and its plan. Needs Node and a package index."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ app.synth()
 
 @pytest.fixture(scope="session", params=["cdktn", "cdktf"])
 def library(request) -> tuple[str, Path]:
-    """The library and a Python that has it: made once, and kept in the cache."""
+    """Return the library and a Python that has it. They are installed once and cached."""
     if shutil.which("node") is None:
         pytest.fail("node is not on PATH: install Node 22 or newer, which runs cdktn and cdktf")
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -112,7 +112,7 @@ def test_calls_plan_what_the_root_module_plans(spec, tmp_path, terraform_environ
 
 
 def planned(folder: Path, env: dict[str, str]) -> dict[str, object]:
-    """Every resource that a plan makes, with all its values."""
+    """Return every resource that a plan creates, with all its values."""
     for argv in (["init", "-input=false"], ["plan", "-input=false", "-out=it"]):
         done = subprocess.run(["terraform", *argv], cwd=folder, env=env, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr

@@ -1,6 +1,6 @@
 """`tpu cluster` with real Terraform and the real provider against the emulated Google: from nothing to nothing.
 
-The tests follow one environment through its life, in their order. kubectl has a stand-in that says what runs.
+The tests follow the life of one environment, in order. A stand-in for kubectl lists running jobs.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Person:
         assert done.returncode == 0, done.stderr
 
     def pools(self) -> dict[str, str]:
-        """The mark of every pool, which changes when it is made anew."""
+        """Return the etag of every pool, which changes when the pool is recreated."""
         return {name.rpartition("/")[2]: doc["etag"] for name, doc in self.google.cloud.state.all("pool").items()}
 
 

@@ -1,6 +1,7 @@
-"""`tpu cluster` in a project as new as Google makes one: bootstrap by its owner, the rest by the account of builds.
+"""`tpu cluster` in a new project: its owner runs bootstrap, the account of builds runs the rest.
 
-Real gcloud and Terraform. APIs and roles arrive late, and whoever applies may do what bootstrap granted and no more.
+Uses real gcloud and Terraform. APIs and roles take effect late, and the account that applies has only the permissions
+that bootstrap granted.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ SAVING = {
     *("storage.buckets.get", "storage.objects.create", "storage.objects.delete", "storage.objects.get"),
     "storage.objects.list",
 }
-"""What Orbax needs to save, replace and restore a checkpoint."""
+"""Permissions that Orbax needs to save, replace and restore a checkpoint."""
 SCOPE = {"scope": ["https://www.googleapis.com/auth/cloud-platform"]}
 
 
@@ -76,7 +77,7 @@ class Project:
         return subprocess.run(argv, cwd=self.folder, env=env, capture_output=True, text=True, stdin=subprocess.DEVNULL)
 
     def ask(self, method: str, path: str, body: Any = None, account: str = "") -> int:
-        """The number of the answer."""
+        """Send a request, and return the status code."""
         token = self.google.token_of(account) if account else self.google.token
         headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
         content = None if body is None else json.dumps(body).encode()
@@ -89,7 +90,7 @@ class Project:
                 return int(error.code)
 
     def let_grants_arrive_after_a_refusal(self) -> None:
-        """However slow this machine is: the grants on the project are in force once somebody was refused for them."""
+        """Put the project's grants in force after the first refusal, independent of the speed of this machine."""
         cloud, name = self.google.cloud, "projects/tpu-project"
         policy = cloud.state.get("policy", name)
         assert policy is not None
@@ -100,7 +101,7 @@ class Project:
         cloud.state.put("policy", name, policy)
 
     def let_grants_arrive(self, email: str) -> None:
-        """All of an account's, and those of others on it."""
+        """Put all grants of an account, and of others on it, in force."""
         state = self.google.cloud.state
         for name, policy in state.all("policy").items():
             if email in name or email in str(policy["bindings"]):
@@ -108,7 +109,7 @@ class Project:
 
     @contextmanager
     def pod(self, namespace: str, account: str, email: str) -> Iterator[tuple[dict[str, str], Training]]:
-        """One on a node of the cluster, annotated with an account of Google, in which a program can train."""
+        """Run a training pod on a node of the cluster, annotated with an account of Google."""
         pools = self.google.cloud.state.all("pool")
         node = next(iter(next(pool for name, pool in pools.items() if name.endswith("/cpu-pool"))["_nodes"]))
         folder = self.folder / namespace
@@ -154,7 +155,7 @@ def test_apply_by_the_account_of_builds_right_after_it_goes_through(project):
 
 
 def test_account_of_builds_has_no_role_that_it_did_not_need(project):
-    """As the record of calls has it: without any one of them, something that was asked for above would be refused."""
+    """Check the record of calls: without any one of its roles, a request of the tests above would be refused."""
     assert set(bootstrap.ROLES) <= project.role_sets.granted(role_sets.BUILDS.account)
     project.role_sets.check(role_sets.BUILDS)
 
@@ -177,7 +178,7 @@ def test_account_of_nodes_pulls_images_and_has_no_role_but_for_that_and_what_gke
 
 
 def test_workloads_have_the_roles_that_checkpoints_and_tensorboard_need_and_need_each_permission(project):
-    """A pod saves, replaces and restores checkpoints in the bucket, and its uploader writes to Vertex AI."""
+    """Save, replace and restore checkpoints in the bucket from a pod, and write to Vertex AI from its uploader."""
     account = role_sets.WORKLOADS.account
     events = project.folder / "events"
     scalars = Scalars(str(events / "train"))

@@ -1,4 +1,4 @@
-"""The stand-ins of `tpu cluster`'s tests take only what the real gcloud, kubectl and terraform take."""
+"""Stand-ins in `tpu cluster`'s tests: they accept only what the real gcloud, kubectl and terraform accept."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from tpukit.cli import command
 
 FLAGS = json.loads((Path(__file__).resolve().parents[1] / "fixtures" / "cluster" / "flags.json").read_text())
-# Those that no dry run prints. The others are given to the real gcloud below; Terraform's are run for real elsewhere.
+# Commands outside the dry run. The real gcloud checks the others below; other tests run Terraform's for real.
 COMMANDS = [
     ("gcloud", "artifacts docker tags list"),
     ("gcloud", "artifacts repositories add-iam-policy-binding"),
@@ -45,12 +45,12 @@ def test_command_and_its_flags_are_in_the_help_of_the_real_program(program, word
 
 
 def negatable(text: str) -> set[str]:
-    """`--[no-]versioning` is a flag in two spellings."""
+    """Return both spellings of flags such as `--[no-]versioning`."""
     return {f"--{name}" for name in re.findall(r"--\[no-\]([a-z][-a-z]*)", text)}
 
 
 def help_text(program: str, words: str, home: Path) -> str:
-    # gcloud keeps logs and asks about updates under its home.
+    # gcloud writes logs and asks about updates in its home.
     env = os.environ | {
         "CLOUDSDK_CONFIG": str(home),
         "CLOUDSDK_CORE_DISABLE_PROMPTS": "1",
@@ -80,7 +80,7 @@ WORDS = {
 
 
 def gcloud_lines(tmp_path, monkeypatch):
-    """What a dry run of everything prints, one line for each way of calling gcloud."""
+    """Return the lines of a dry run of all commands, one for each form of gcloud call."""
     monkeypatch.setenv("TPUKIT_HOME", str(tmp_path))
     described = [word for name, value in WORDS.items() for word in ("--set", f"{name}={value}")]
     plain = described[:-2]
@@ -106,11 +106,11 @@ def test_every_line_of_a_dry_run_is_understood_by_gcloud(tmp_path, monkeypatch):
     assert len(lines) > 12
     monkeypatch.setenv("CLOUDSDK_CONFIG", str(tmp_path / "nobody"))
     for argv in lines:
-        if "set-iam-policy" in argv:  # it reads the policy before it asks who one is
+        if "set-iam-policy" in argv:  # gcloud reads the policy before it checks the login
             policy = Path(argv[4])
             policy.parent.mkdir(parents=True, exist_ok=True)
             policy.write_text('{"bindings": []}')
         done = subprocess.run(argv, capture_output=True, text=True, stdin=subprocess.DEVNULL)
-        # Nobody is logged in here: to ask for that it must have read the line first. A wrong line is a 2.
+        # Without a login, gcloud asks for one (status 1) once it has parsed the line. A wrong line is status 2.
         assert done.returncode == 1, f"{argv}\n{done.stderr}"
         assert "gcloud auth login" in done.stderr, f"{argv}\n{done.stderr}"

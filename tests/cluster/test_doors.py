@@ -1,6 +1,6 @@
-"""A web page of another site in a real browser of the same user: the emulator's doors stay shut.
+"""A foreign web page in a real browser of the same user: it cannot access the emulator's servers.
 
-The page's name and one that was made to lead to the emulator (rebinding) are the browser's alone.
+Only the browser resolves the page's name, and another name that points to the emulator (DNS rebinding).
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def google(tmp_path: Path) -> Iterator[Emulator]:
 
 @contextmanager
 def site(bases: list[str]) -> Iterator[tuple[int, list[Any]]]:
-    """A site with one page, which sends back what it saw."""
+    """Serve a site with one page, which reports its results."""
     told: list[Any] = []
     script = _SCRIPT.replace("BASES", json.dumps(bases)).replace("BUCKETS", BUCKETS).replace("UPLOAD", UPLOAD)
     page = f"<!doctype html><body><script>{script}</script></body>".encode()
@@ -133,7 +133,7 @@ def own(google: Emulator, method: str, path: str, content: bytes, **query: str) 
 
 
 def watched(google: Emulator, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, int]]:
-    """What is asked from now on, and the number of each answer."""
+    """Record the requests from now on, with the status of each answer."""
     asked: list[tuple[str, str, int]] = []
     answer_of = google.answer
 
@@ -163,7 +163,7 @@ def test_page_of_another_site_stores_nothing_and_reads_nothing(google, tmp_path,
     assert {one[1] for one in told[0] if one[0] in ("delete", "token")} == {"error"}, (
         "the browser asked, and had no leave"
     )
-    # It did come to the doors, by every way that a browser lets a page of another site go.
+    # Every kind of cross-site request that browsers allow has reached the servers.
     doors = {(method, path) for method, path, _ in asked}
     assert {
         *(("GET", path) for path in ("storage/v1/b", "box/secret.js", "emulator/resources")),
@@ -174,7 +174,7 @@ def test_page_of_another_site_stores_nothing_and_reads_nothing(google, tmp_path,
 
 
 def test_page_whose_name_was_made_to_lead_here_is_refused(google, tmp_path, monkeypatch):
-    """A browser sends for it what it sends for a site of its own: no origin, and a name that is not the emulator's."""
+    """The browser's requests look like those to the page's own site: no origin, and a foreign host name."""
     own(google, "POST", "storage/v1/b", b'{"name": "box"}', project="tpu-project")
     asked = watched(google, monkeypatch)
     with browsing(tmp_path / "home", f"http://rebound.example:{google.port}/{BUCKETS}"):

@@ -1,4 +1,4 @@
-"""`tpu drill` over the pretraining example: what it promises of losing hosts and checkpoints is held, bit for bit."""
+"""`tpu drill` over the pretraining example: bit-identical results after lost hosts and spoilt checkpoints."""
 
 from __future__ import annotations
 
@@ -39,5 +39,5 @@ def test_drill_pretraining_is_exact_whatever_is_lost(tmp_path: Path):
     assert result["unbroken"]["saves"] == [6, 12, 18]
     assert {one["loss"]: one["verdict"] for one in result["losses"]} == dict.fromkeys(LOSSES, "exact"), result["losses"]
     spoilt = next(one for one in result["losses"] if one["loss"] == "corrupt-newest")
-    assert spoilt["resumed_at"] == spoilt["saved"] + 1  # from the save before the one that was overwritten
+    assert spoilt["resumed_at"] == spoilt["saved"] + 1  # from the save before the overwritten one
     assert result["noise"] == 0

@@ -1,4 +1,4 @@
-"""`tpu drill` over programs with planted mistakes: every verdict is right, and no cause is named that is not one."""
+"""`tpu drill` over programs with planted mistakes: every verdict is right, and no wrong cause is named."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import pytest
 from support.drill_corpus import AT_ONCE, Outcome, Program, drill, table
 
 SEED = 1
-"""One of the three of `make bench ONLY=drill`."""
+"""One of the three seeds of `make bench ONLY=drill`."""
 OF_A_KIND = 5
 PROGRAMS = [one for _, each in groupby(table(), key=lambda one: one.kind) for one in islice(each, OF_A_KIND)]
-"""The first of each kind; `make bench ONLY=drill` has all."""
+"""The first program of each kind. `make bench ONLY=drill` has all."""
 SILENT_MOST = 4
 
 

@@ -20,7 +20,7 @@ from tpukit.kernel.store import Store
 from tpukit.kernel.store.home import open_store
 
 LEASE_SECONDS = 1.0
-"""The server's clock decides, and that is a real one here."""
+"""Short, because leases follow the server's clock, which is a real one here."""
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def short_leases(server: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Machine(World):
-    """A driver with a state folder of its own. All of them share the store and the place."""
+    """A driver with its own state folder. All drivers share the store and the place."""
 
     def _open(self) -> Store:
         return open_store(f"firestore://{PROJECT}", self._folder)
@@ -54,7 +54,7 @@ def machines(folder: Path, seed: int) -> tuple[Machine, Machine]:
 
 
 def run(both: tuple[Machine, Machine], rounds: int) -> bool:
-    """Whether no job is active any more."""
+    """Run rounds until no job is active. Return False if jobs remain."""
     for _ in range(rounds):
         if not sum(machine.tick() for machine in both):
             return True

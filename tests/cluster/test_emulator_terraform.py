@@ -37,7 +37,7 @@ CLUSTER = "projects/tpu-project/locations/us-central2/clusters/tpu-cluster"
 
 
 class Environment:
-    """The root module in a copy of its own, with its state in a bucket of the emulator."""
+    """The root module in a separate copy, with its state in a bucket of the emulator."""
 
     def __init__(self, folder: Path, google: Emulator, environment: dict[str, str]) -> None:
         self.folder, self.google = folder, google
@@ -71,18 +71,18 @@ class Environment:
         assert done.returncode == 0, done.stderr
 
     def there(self) -> set[str]:
-        """What the environment consists of; the state of Terraform and who hears of alerts are not part of it."""
+        """Return the resources of the environment, without Terraform's state and the recipients of alerts."""
         every = self.google.cloud.inventory()
         return {one for one in every if "tf-state" not in one and not one.startswith("notification_channel ")}
 
     def marks(self) -> dict[str, str]:
-        """What changes when a pool is made anew, by pool."""
+        """Return the etag of each pool, which changes when the pool is recreated."""
         pools = self.google.cloud.state.all("pool")
         return {name.rpartition("/")[2]: doc["etag"] for name, doc in pools.items()}
 
 
 class Kubernetes:
-    """Stands where the API server will be told of nodes."""
+    """A stand-in for the API server that records nodes."""
 
     def __init__(self) -> None:
         self.nodes: dict[str, Pool] = {}
@@ -187,7 +187,7 @@ def test_state_that_is_held_is_waited_for(environment):
 
 
 def test_cluster_that_is_replaced_takes_its_pools_with_it(environment):
-    """They would be gone, and the state would still have them."""
+    """Replace the cluster, which deletes its pools although they remain in the state."""
     done = environment.run("plan", "-replace=module.cluster.google_container_cluster.this")
     assert done.returncode == 0, done.stderr
     replaced = set(re.findall(r"# (\S+) (?:must|will) be .?replaced", done.stdout))
@@ -238,10 +238,10 @@ def test_plan_after_somebody_deleted_a_pool_makes_it_again(environment):
 
 
 def test_destroy_leaves_nothing(environment, kubernetes):
-    """The last one: nothing is left for others to look at."""
-    environment.apply(force_destroy=True)  # the database is protected until then
+    """Run last, because it leaves no environment for other tests."""
+    environment.apply(force_destroy=True)  # removes the protection of the database
     done = environment.run("destroy", "-auto-approve")
     assert done.returncode == 0, done.stderr
-    # The provider does not wait for the database to go.
+    # The provider does not wait for the deletion of the database.
     until(lambda: environment.there() == set())
     assert kubernetes.nodes == {}

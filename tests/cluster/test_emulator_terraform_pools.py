@@ -1,4 +1,4 @@
-"""Real Terraform makes node pools in the emulator, and meets everything that Google can put in its way."""
+"""Node pools from real Terraform in the emulator, under every fault that Google can cause."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def shape(name: str, **changes: Any) -> dict[str, Any]:
 
 
 class Pools:
-    """The module of the pools by itself, on a cluster that is there."""
+    """The module of the pools alone, on an existing cluster."""
 
     def __init__(self, folder: Path, google: Emulator, environment: dict[str, str], zone: str) -> None:
         self.folder, self.google, self.zone = folder, google, zone
@@ -102,7 +102,7 @@ class Pools:
         return self.run("apply", "-auto-approve")
 
     def applied(self, pools: dict[str, Any], **changes: Any) -> None:
-        """Applied without trouble, and a second plan has nothing to say."""
+        """Apply without errors, and check that a second plan is empty."""
         done = self.apply(pools, **changes)
         assert done.returncode == 0, done.stderr
         done = self.run("plan", "-detailed-exitcode")
@@ -233,13 +233,13 @@ def test_taint_and_shutdown_of_a_spot_pool_come_to_one_that_is_there(tmp_path, t
 
 
 def test_busy_cluster_is_waited_for(tmp_path, terraform_environment):
-    """Five pools at once where GKE lets two operations run: the others are refused, tried again, and come."""
+    """Create five pools at once where GKE runs two operations: the others are refused, retried and created."""
 
     def refused() -> list[Any]:
         return [one for one in google.cloud.requests(path="nodePools$", method="POST") if one["status"] == 429]
 
     def came(pool: Pool) -> None:
-        if pool.name.startswith("pool-"):  # the first two stay under way for as long as it takes
+        if pool.name.startswith("pool-"):  # the first two stay in progress until a third is refused
             until(refused, "a third pool to be refused")
 
     settings = Settings(seconds={"": 0.0}, cluster_operations=2, enabled=EVERY_API)

@@ -1,4 +1,4 @@
-"""Real Terraform against the emulator where zones differ: CPU machines that they have not, AI zones."""
+"""Real Terraform against the emulator in zones that differ: without some CPU machines, and AI zones."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cluster.test_emulator_terraform import Environment
 from tpubox.google.wire.server import Emulator
 from tpubox.google.wire.settings import EVERY_API, Settings
 
-# Where there are no n1 machines, the TPU slice there, and where its CPU nodes are.
+# Zones without n1 machines: their TPU slice, and the zone of their CPU nodes.
 ZONES = {
     "us-east5-b": ("v5p-8", "us-east5-b"),
     "us-south1-a": ("v5p-8", "us-south1-a"),
@@ -52,7 +52,7 @@ def applied(folder: Path, variables: dict[str, str], zone: str, tpu_type: str, c
 def zones(
     tmp_path_factory: pytest.TempPathFactory, terraform_environment: dict[str, str]
 ) -> Iterator[dict[str, Future[None]]]:
-    """All at once: most of an apply is the provider's own waiting."""
+    """Apply all zones at once, because most of an apply is waiting in the provider."""
     folder = tmp_path_factory.mktemp("zones")
     with ThreadPoolExecutor(len(ZONES)) as pool:
         yield {

@@ -1,4 +1,4 @@
-"""examples/06-your-own: the drill says of each step what its README says."""
+"""examples/06-your-own: the verdict of the drill on each step matches its README."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from support.box import ROOT
 EXAMPLE = ROOT / "examples" / "06-your-own"
 ROW = re.compile(r"^\| `(step\d)\.py` \|[^|]*\| ([^|]+) \| ([^|]+) \| ([^|]+) \|$", re.MULTILINE)
 LOSSES = ("kill-0-0", "save-half", "term")
-# What shows the difference to the step before it. All losses of all steps take as long as the rest of this folder.
+# Losses that show the difference to the previous step. All losses of all steps would double the time of this folder.
 TELLING = {"step1": ("kill-0-0",), "step2": ("kill-0-0",), "step3": ("save-half",), "step4": ("term",), "step5": LOSSES}
 
 TRIES = 8
@@ -43,15 +43,15 @@ def verdicts_of(losses):
 
 
 def words(text):
-    """Without line ends and numbers, which differ from run to run."""
+    """Normalize line ends and numbers, which differ from run to run."""
     return re.sub(r"[\d.]+", "0", " ".join(text.split()))
 
 
 @pytest.mark.parametrize("step", TELLING)
 def test_step_of_your_own_gets_the_verdict_of_its_readme(step, tmp_path):
     expected = {loss: table()[step][loss] for loss in TELLING[step]}
-    # A save takes milliseconds, a step not many more: on a busy machine a loss may come later than it was meant to, and
-    # show something else or nothing. It is tried again; but whoever should be exact and was blamed once stays blamed.
+    # Retry: on a busy machine a loss can come late and show something else or nothing, because saves and steps take
+    # milliseconds. A wrong verdict on an exact step is final.
     drilled = drill(step, 0, tmp_path)
     verdicts = [verdicts_of(drilled)]
     while verdicts[-1] != expected and not blamed(verdicts[-1], expected) and len(verdicts) < TRIES:
@@ -60,7 +60,7 @@ def test_step_of_your_own_gets_the_verdict_of_its_readme(step, tmp_path):
     assert verdicts[-1] == expected, verdicts
     page = words((EXAMPLE / "README.md").read_text(encoding="utf-8"))
     for one in drilled:
-        if one["verdict"] != "exact":  # its transcript is what the command prints
+        if one["verdict"] != "exact":  # the README shows the command's output
             assert words(f"{one['loss']}: {one['what']} {one['text'].partition(':')[0]}") in page
             assert all(words(f"likely: {each['cause']} (") in page for each in one["advice"])
             assert all(words(each["do"]) in page for each in one["advice"])

@@ -1,4 +1,4 @@
-"""Real Terraform over what was there before: networks, a Shared VPC, a bucket, a repository. Destroy leaves them."""
+"""Real Terraform over existing resources: networks, a Shared VPC, a bucket, a repository. Destroy leaves them."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def environment(
 
 
 def apis_of_the_readme() -> tuple[str, ...]:
-    """Those that a person turns on by hand: with no others, Terraform must come through."""
+    """Return the APIs that a user enables by hand. Terraform must succeed with only these."""
     block = re.search(r"gcloud services enable (.*?)```", (ROOT / "terraform" / "README.md").read_text(), re.DOTALL)
     assert block
     return tuple(re.findall(r"(\w+)\.googleapis\.com", block[1]))
 
 
 def make_network(environment: Environment, project: str) -> None:
-    """A network with a subnet that has ranges for clusters, as somebody made it long ago."""
+    """Create a network with a subnet that has ranges for clusters, as an earlier user would have."""
     compute = f"compute/v1/projects/{project}"
     network = f"projects/{project}/global/networks/tpu-network"
     environment.ask("POST", f"{compute}/global/networks", {"name": "tpu-network", "autoCreateSubnetworks": False})
@@ -61,7 +61,7 @@ def make_network(environment: Environment, project: str) -> None:
 
 
 def documents(environment: Environment) -> dict[str, Any]:
-    """All that the cloud holds, to the last field, besides the state of Terraform."""
+    """Return all resources of the cloud with every field, without Terraform's state."""
     state = environment.google.cloud.state
     found = {one: state.get(*one.split(" ", 1)) for one in environment.there()}
     return json.loads(json.dumps({name: doc for name, doc in found.items() if not name.startswith("object")}))
@@ -167,7 +167,7 @@ def test_what_cannot_be_is_refused_while_planning(environment, changes, said):
 
 
 def test_cluster_in_a_region_without_tensorboard_has_it_on_its_continent(environment):
-    """us-east5 has v5p and v6e."""
+    """Use us-east5, which has v5p and v6e."""
     asked = {**ASKED_SMALL, "tpu_type": "v6e-4", "region": "us-east5", "zone": "us-east5-a"}
     (environment.folder / "terraform.tfvars.json").write_text(json.dumps(asked))
     assert environment.run("plan", "-out=shown").returncode == 0

@@ -1,8 +1,7 @@
-"""Everything that can be ordered to go wrong, one by one and at random, while jobs run.
+"""Every fault that can be injected, one by one and at random, while jobs run.
 
-What must hold whatever happens: a pool that Google says is there has exactly its nodes in Kubernetes; every job ends
-as it should and no host of it ran twice in one attempt; what was refused was refused in Google's words; and when all
-was taken away nothing is left.
+Invariants: a pool that Google lists has exactly its nodes in Kubernetes; every job ends as expected and no host of it
+ran twice in one attempt; refusals use Google's words; after the deletion of everything, nothing is left.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ GRACE = 3.0
 
 
 class World:
-    """A cluster of Google's with two spot slices, and jobs that leave a mark for each host that begins."""
+    """A cluster of Google's with two spot slices, and jobs that write a mark for each host that begins."""
 
     def __init__(self, box: Box) -> None:
         self.box = box
@@ -71,7 +70,7 @@ class World:
         return self.box.google("DELETE", f"{POOLS}/{name}")
 
     def finished(self, operation: Doc) -> Doc:
-        """An operation when it is done."""
+        """Return an operation once it is done."""
 
         def done() -> Doc | None:
             found: Doc = self.box.ask("GET", f"container/v1/{REGION}/operations/{operation['name']}")
@@ -86,7 +85,7 @@ class World:
         return found if status == 200 else None
 
     def has(self, name: str) -> bool:
-        """Makes a pool, unless it is there."""
+        """Create a pool if it is missing."""
         if self.pool(name) is None:
             status, answer = self.create(name)
             assert status == 200, answer
@@ -94,7 +93,7 @@ class World:
         return True
 
     def nodes(self) -> dict[str, set[str]]:
-        """Names of the nodes that are ready, by pool."""
+        """Return the names of ready nodes by pool."""
         found: dict[str, set[str]] = {}
         for node in self.box.cluster.list("Node"):
             pool = node["metadata"]["labels"]["cloud.google.com/gke-nodepool"]
@@ -102,7 +101,7 @@ class World:
         return found
 
     def agrees(self) -> bool:
-        """Whether Kubernetes has exactly the nodes of the pools that are there."""
+        """Check that Kubernetes has exactly the nodes of the existing pools."""
         pools = self.box.ask("GET", "emulator/resources?kind=pool")
         wanted = {full.rpartition("/")[2]: set(doc["_nodes"]) for full, doc in pools.items() if doc["_nodes"]}
         return wanted == self.nodes()
@@ -120,14 +119,14 @@ class World:
         return self._marking(name, f"sleep {seconds}")
 
     def stay(self, name: str) -> Plan:
-        """A job whose hosts, of whichever attempt, stay until it is released."""
+        """Send a job whose hosts, in every attempt, stay until it is released."""
         return self._marking(name, "until [ -e /marks/$TPUKIT_JOB.release ]; do sleep 0.1; done")
 
     def release(self, made: Plan) -> None:
         self._bucket.joinpath(f"{made.id}.release").touch()
 
     def _marking(self, name: str, action: str) -> Plan:
-        """On one slice; each host of each attempt writes when it begins and when it ends."""
+        """Send a job on one slice that writes a mark at the begin and the end of each host of each attempt."""
         mark = "/marks/$TPUKIT_JOB/$TPUKIT_ATTEMPT-$MEGASCALE_SLICE_ID-$TPU_WORKER_ID"
         script = f'mkdir -p /marks/$TPUKIT_JOB; echo began >> "{mark}"; {action}; echo ended >> "{mark}"'
         return self.send(name, "sh", "-c", script, slices=1)
@@ -137,12 +136,12 @@ class World:
         return self.box.place.path / "google" / "buckets" / BUCKET
 
     def marks(self, made: Plan) -> dict[str, list[str]]:
-        """What each host of each attempt wrote, through Cloud Storage."""
+        """Return the marks of each host of each attempt, read through Cloud Storage."""
         listed = self.box.ask("GET", f"storage/v1/b/{BUCKET}/o?prefix={made.id}/").get("items", [])
         return {one["name"].rpartition("/")[2]: (self._bucket / one["name"]).read_text().split() for one in listed}
 
     def check(self, made: Plan, slices: int) -> None:
-        """It completed, was charged for nothing, and no host of it ran twice in one attempt."""
+        """Check that a job completed, was charged for nothing, and ran no host twice in one attempt."""
         assert self.box.ended(made) == "Completed"
         assert self.box.status(made).get("restartsCountTowardsMax", 0) == 0
         marks = self.marks(made)
@@ -163,7 +162,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 @pytest.fixture
 def bystander(world: World) -> Iterator[Plan]:
-    """A job on a slice of its own that no trouble of Google's APIs may touch."""
+    """Run a job on its own slice that faults of Google's APIs must not affect."""
     world.has("tpu-0")
     made = world.stay(f"bystander-{len(world.jobs)}")
     until(lambda: len(world.box.running(made)) == 2)
@@ -298,7 +297,7 @@ def test_preempted_slice_leaves_its_chips_to_others_and_returns_when_there_are_e
         stand(8)
         world.box.agent.preempt(free, grace=0, back=1.0)
         until(lambda: preempted() == before + 4, "two machines more that were preempted")
-        time.sleep(4)  # longer than it was to stay away
+        time.sleep(4)  # longer than the delay until its return
         assert free not in world.nodes()
         stand(16)
         world.settled()
@@ -336,7 +335,7 @@ def test_hung_host_keeps_the_job_where_it_is_and_goes_on_when_it_is_restored(wor
 
 
 class Chaos:
-    """One thing after another goes wrong, as a seed has it."""
+    """A random sequence of faults, chosen by a seed."""
 
     def __init__(self, world: World, seed: int) -> None:
         self.world, self.random = world, random.Random(seed)
@@ -378,7 +377,7 @@ class Chaos:
 
     def host(self, _number: int) -> None:
         action = self.random.choice(["preempt", "lose", "hang", "drain", "restore"])
-        target, which = self.random.choice(self.names), self.random.random()  # both each time: a seed is one order
+        target, which = self.random.choice(self.names), self.random.random()  # both each time: a seed gives one order
         if action != "preempt" and (found := sorted(self.world.nodes().get(target, ()))):
             target = found[int(which * len(found))]
         options = {"preempt": {"grace": GRACE, "back": 1.0}, "lose": {"back": 1.0}}.get(action, {})
@@ -392,14 +391,14 @@ class Chaos:
         self.world.sleep(f"chance-{number}", self.random.uniform(0.5, 3))
 
     def calm(self) -> None:
-        """Nothing goes wrong from here on, and both slices are there."""
+        """Stop all faults, and wait until both slices exist."""
         self.world.clear()
         for name in self.names:
             until(partial(self.is_there, name), f"pool {name}", every=0.5)
             self.world.box.agent.restore(name)
 
     def is_there(self, name: str) -> bool:
-        """Whether a pool runs; if not, what makes it run is asked for."""
+        """Check that a pool runs, and recreate it if it is missing or failed."""
         pool = self.world.pool(name)
         if pool is None:
             self.world.create(name)

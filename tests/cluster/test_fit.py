@@ -1,4 +1,4 @@
-"""Programs carried to their first step and compiled by the real TPU compiler."""
+"""Programs brought to their first step and compiled by the real TPU compiler."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ EXAMPLES = {
 def test_example_fits_without_a_false_alarm(example: str, tpu: str, slices: int) -> None:
     report = fit(ROOT / "examples" / example, *EXAMPLES[example], tpu=tpu, slices=slices)
     assert report.verdict == "fits", report.findings
-    # Example 06 begins on one chip on purpose; nothing else is worth a word.
+    # Example 06 uses a single chip deliberately; no other warning is expected.
     assert {one.kind for one in report.findings} <= ({"idle chips"} if example == "06-your-own" else set())
 
 
@@ -97,7 +97,7 @@ def test_second_run_of_an_unchanged_job_answers_at_once_from_the_command_line(tm
     assert (first.returncode, second.returncode) == (0, 0), first.stderr + second.stderr
     assert "mine on 1 slice of v5litepod-4, 4 chips: fits" in first.stdout
     assert json.loads(second.stdout)["cached"] is True
-    assert time.monotonic() - began < 10  # 0.6 s of CPU; the rest is what the machine does besides
+    assert time.monotonic() - began < 10  # 0.6 s of CPU; the rest is other load on the machine
 
 
 def test_several_slices_are_compared_with_the_cheapest_that_fits_first(tmp_path: Path) -> None:

@@ -1,6 +1,9 @@
-"""A fleet in the sandbox: 8 TPU VMs over 2 zones with real processes that are preempted and crash, under a monitor
-that is stopped and started elsewhere, give the very bytes of an undisturbed run; a zone without stock, a busy bucket;
-and the command lines that people come with. Only the emulator runs."""
+"""A fleet in the sandbox that gives the same bytes as an undisturbed run.
+
+8 TPU VMs over 2 zones run real processes that are preempted and crash, and their monitor is stopped and started
+elsewhere. Further tests cover a zone without stock, a busy bucket, and the command lines of earlier scripts. Only the
+emulator runs.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,7 @@ SAMPLES = 240
 
 
 class Fleet:
-    """The command, as a person types it on a machine of their own."""
+    """The command as a user runs it on a separate machine."""
 
     def __init__(self, vms: TpuVms, home: Path) -> None:
         self.vms, self.home = vms, home
@@ -73,7 +76,7 @@ class Fleet:
         return json.loads(said)
 
     def shards(self, bucket: str = BUCKET) -> dict[str, str]:
-        """Checksums of the shards that are there, by name."""
+        """Return the checksums of existing shards by name."""
         listed = self.vms.ask("GET", f"storage/v1/b/{bucket}/o?prefix=activations/stream_")
         names = {one["name"]: one["md5Hash"] for one in listed.get("items", [])}
         return {name: sum_ for name, sum_ in names.items() if "/shard_" in name}
@@ -87,7 +90,7 @@ def vms(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TpuVms]:
 
 
 def add_bucket(vms: TpuVms, name: str) -> None:
-    """One that TPU VMs may use."""
+    """Create a bucket that TPU VMs may use."""
     vms.ask("POST", f"storage/v1/b?project={PROJECT}", {"name": name})
     account = f"serviceAccount:{number_of(PROJECT)}-compute@developer.gserviceaccount.com"
     binding = {"role": "roles/storage.objectAdmin", "members": [account]}
@@ -95,7 +98,7 @@ def add_bucket(vms: TpuVms, name: str) -> None:
 
 
 def ids(vms: TpuVms, zones: str = FOUR_ZONES) -> dict[str, str]:
-    """Of all TPU VMs, by name: one that was made anew has another."""
+    """Return the ids of all TPU VMs by name. A recreated one has another id."""
     listed = [vms.ask("GET", f"tpu/v2/projects/{PROJECT}/locations/{zone}/nodes") for zone in zones.split(",")]
     return {one["name"].rpartition("/")[2]: one["id"] for each in listed for one in each.get("nodes", [])}
 
@@ -106,7 +109,7 @@ def strike(vms: TpuVms, action: str, node: str, **words: Any) -> None:
 
 @pytest.fixture
 def gate() -> Iterator[Path]:
-    """Nobody comes beyond the middle of a stream before it is there. Hosts have a /tmp of their own."""
+    """Yield a gate file: workers wait in the middle of a stream until it exists. Hosts have their own /tmp."""
     with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
         Path(folder).chmod(0o755)
         yield Path(folder) / "open"
@@ -145,14 +148,14 @@ def test_fleet_that_loses_tpu_vms_and_its_monitor_gives_the_bytes_of_an_undistur
     assert sum(one["objects"] for one in status["workers"]) == 48
     assert sum(one["samples"] for one in status["workers"]) == 240
     assert fleet.shards() == undisturbed(data, tmp_path, gate)
-    assert "another store drives it" in fleet.run("delete", "--yes", code=1)  # it was taken over
+    assert "another store drives it" in fleet.run("delete", "--yes", code=1)  # after the takeover
     elsewhere.run("delete", "--yes")
     assert_nothing_is_left(vms)
 
 
 LINES = [
-    # Every command line of the shell scripts that this replaces, some with their underscores: fewer TPU VMs, and a
-    # bucket of its own for each deployment. The scripts had dataset and program within them.
+    # Every command line of the replaced shell scripts, some with underscores, with fewer TPU VMs and a separate bucket
+    # for each deployment. The scripts contained dataset and program.
     ("tpu fleet create --zones {two} --workers_per_zone 2 --tpu_type v3-8", "4 workers are ready", "a0 a1 b0 b1"),
     ("tpu fleet status --zones {two}", "tpu-us-central1-b-1", "a0 a1 b0 b1"),
     ("tpu fleet list", "tpu-us-central1-a-0  us-central1-a  ada  READY  ada", "a0 a1 b0 b1"),
@@ -196,7 +199,7 @@ LINES = [
         "tpu fleet deploy --gcs-bucket {four} --zones {four_zones} --workers-per-zone 1 --create-tpus --yes "
         "--dataset {data} --program {program} {sizes}",
         "launched",
-        "a0 b0 tpu-us-central1-a-for-us-central1-c-0 tpu-us-central1-a-for-us-central1-f-0",  # which have no v3-8
+        "a0 b0 tpu-us-central1-a-for-us-central1-c-0 tpu-us-central1-a-for-us-central1-f-0",  # zones without v3-8
     ),
     ("tpu fleet delete --yes", "0 TPU VMs are left", ""),
 ]
@@ -229,7 +232,7 @@ def test_every_command_line_of_the_scripts_runs_and_does_what_it_did_there(vms, 
 
 
 def full_name(mark: str) -> str:
-    """Of a TPU VM in the table: a1, or A1 where it was made anew."""
+    """Return the name of a TPU VM in the table: a1, or A1 where it was recreated."""
     return mark if "-" in mark else f"tpu-us-central1-{mark[0].lower()}-{mark[1]}"
 
 
@@ -241,7 +244,7 @@ def assert_nothing_is_left(vms: TpuVms) -> None:
 
 @pytest.fixture
 def short_zone(vms: TpuVms) -> Iterator[None]:
-    """The first zone has nothing to give."""
+    """Exhaust the capacity of the first zone."""
     vms.ask("POST", "emulator/faults", {"kind": "stockout", "match": "^us-central1-a "})
     yield
     vms.ask("DELETE", "emulator/faults")
@@ -262,7 +265,7 @@ def fleet_file(folder: Path) -> str:
 def test_fleet_from_a_file_moves_from_a_zone_without_stock_and_works_through_a_busy_bucket(vms, tmp_path):
     fleet, file = Fleet(vms, tmp_path / "home"), fleet_file(tmp_path)
     add_bucket(vms, "busy-data")
-    for code in (429, 503):  # more often, and all tries of a call would be refused now and then
+    for code in (429, 503):  # a higher chance would sometimes exhaust the retries of a call
         vms.ask("POST", "emulator/faults", {"kind": "refuse", "match": "storage", "status": code, "chance": 0.1})
     said = fleet.run("deploy", file, "--create-tpus", "--monitor", "--monitor-interval", "1")
     assert "tpu-us-central1-b-for-us-central1-a-0 is requested instead" in said
@@ -293,7 +296,7 @@ def test_fleet_that_stays_in_a_zone_without_stock_says_why_and_delete_leaves_no_
 
 
 def undisturbed(data: Path, folder: Path, gate: Path) -> dict[str, str]:
-    """Checksums of what one worker makes of the dataset on this machine."""
+    """Return the checksums of one worker's results for the dataset on this machine."""
     streams.split([data], folder / "streams", 12)
     argv = [sys.executable, "-m", "tpukit.host.worker", "--data", str(folder / "streams"), "--shard-samples", "5"]
     argv += ["--output", str(folder / "calm"), "--program", f"{PROGRAM}:make", "--home", str(folder / "worker")]

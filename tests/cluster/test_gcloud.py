@@ -1,4 +1,4 @@
-"""The real gcloud against the emulator: what it makes, lists, describes and deletes is there, and then gone."""
+"""The real gcloud against the emulator: it creates, lists, describes and deletes resources."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ PROJECT, ZONE, REGION = "tpu-project", "us-central2-b", "us-central2"
 
 
 class Gcloud:
-    """With a home of its own: gcloud keeps logs, keys and settings there."""
+    """A runner of gcloud with its own home, where gcloud keeps logs, keys and settings."""
 
     def __init__(self, google: Emulator, folder: Path) -> None:
         self.google = google
         own = {"HOME": str(folder), "CLOUDSDK_CONFIG": str(folder / "gcloud"), "CLOUDSDK_CORE_PROJECT": PROJECT}
         quiet = {"CLOUDSDK_CORE_DISABLE_PROMPTS": "1", "CLOUDSDK_COMPONENT_MANAGER_DISABLE_UPDATE_CHECK": "1"}
-        nowhere = "http://127.0.0.1:1"  # what gcloud asks of anybody but the emulator fails at once
+        nowhere = "http://127.0.0.1:1"  # requests to anything but the emulator fail at once
         proxies = {"HTTPS_PROXY": nowhere, "HTTP_PROXY": nowhere, "NO_PROXY": "127.0.0.1,localhost"}
         plain = {name: value for name, value in os.environ.items() if not name.startswith(("CLOUDSDK_", "GOOGLE_"))}
         self._env = {
@@ -40,7 +40,7 @@ class Gcloud:
         }
 
     def __call__(self, line: str) -> Any:
-        """What a command prints, as data."""
+        """Run a command, and return its output as data."""
         printed = self.run(["gcloud", *line.split(), "--format=json"])
         return json.loads(printed) if printed.strip() else None
 

@@ -1,4 +1,4 @@
-"""Jobs on a cluster as a person sends them: `tpu`, real Kubernetes, JobSet, Kueue and JAX processes in a sandbox."""
+"""Jobs on a cluster as a user sends them: `tpu`, real Kubernetes, JobSet, Kueue and JAX processes in a sandbox."""
 
 from __future__ import annotations
 
@@ -85,14 +85,14 @@ def ada(box: Box) -> Iterator[Person]:
 
 
 def gate(box: Box, name: str) -> Path:
-    """A file that hosts of the sandbox can see; they see no other folder of this machine below /tmp."""
+    """Return a file that hosts of the sandbox can see. They see no other folder of this machine below /tmp."""
     folder = box.place.path / "google" / "buckets" / "gates"
     folder.mkdir(parents=True, exist_ok=True)
     return folder / name
 
 
 def who(box: Box, name: str) -> tuple[str, ...]:
-    """A program that says which attempt it is, and stays until its gate is there."""
+    """Return a program that prints its attempt, and stays until its gate exists."""
     return "python", "-c", SAYS_WHO, str(gate(box, name))
 
 
@@ -135,13 +135,13 @@ def test_pretraining_in_a_teams_queue_survives_a_preemption_and_ends_like_the_un
         pools[host["slice"]].add(host["node"].rpartition("-")[0])
     assert sorted(map(sorted, pools.values())) == [["gke-sandbox-tpu-0"], ["gke-sandbox-tpu-1"]]
 
-    before = ada.tpu("job", "logs", job, "--attempt", "0").stdout  # its pods are long gone
+    before = ada.tpu("job", "logs", job, "--attempt", "0").stdout  # its pods are already deleted
     assert {line.partition(":")[0] for line in before.splitlines()} >= {
         f"slice-{s}-{h}" for s in (0, 1) for h in (0, 1)
     }
     assert "step 10/30" in before
     assert "tpukit-progress" not in before
-    # The uploader's last pass comes after the end of the program that it watches.
+    # The last upload follows the end of the program.
     listed = until(lambda: box.ask("GET", f"vertex_ai/v1/{made}/experiments").get("tensorboardExperiments"))
     (experiment,) = listed
     assert experiment["displayName"] == job
@@ -153,13 +153,13 @@ def test_pretraining_in_a_teams_queue_survives_a_preemption_and_ends_like_the_un
 def test_drill_in_the_cluster_right_program_is_exact_a_planted_mistake_is_named_and_nothing_is_left(
     box: Box, ada: Person
 ):
-    """Two drills side by side, each on a slice of its own."""
-    home = {**ada.env, "TPUKIT_HOME": str(box.home)}  # where the sandbox is one's own
+    """Run two drills in parallel, each on its own slice."""
+    home = {**ada.env, "TPUKIT_HOME": str(box.home)}  # the home that owns the sandbox
     mounts = [{"bucket": "my-runs", "path": "/runs", "read_only": False}]
     drills = {}
     for program, losses in (("right", RIGHT_LOSSES), ("data_position", ("kill-0-1",))):
         fields = {"slices": 1, "code": str(DRILLED), "mounts": mounts, "workdir": f"/runs/{program}"}
-        fields["env"] = {"STEP_SECONDS": "0.06"}  # a preempted slice learns of it within a second or two
+        fields["env"] = {"STEP_SECONDS": "0.06"}  # slow, because a slice notices its preemption within a second or two
         file = ada.job(program.replace("_", "-"), "python", "-S", f"{program}.py", **fields)
         only = [word for loss in losses for word in ("--only", loss)]
         argv = [sys.executable, "-m", "tpukit", "drill", str(file), "--place", "gke", "--json", *only]
@@ -167,7 +167,7 @@ def test_drill_in_the_cluster_right_program_is_exact_a_planted_mistake_is_named_
         drills[program] = subprocess.Popen(argv, env=home, text=True, **pipes)
     results = {}
     for program, process in drills.items():
-        printed, said = process.communicate(timeout=5 * PATIENCE)  # of several jobs
+        printed, said = process.communicate(timeout=5 * PATIENCE)  # several jobs
         assert process.returncode == 0, said
         results[program] = json.loads(printed)
     right, wrong = results["right"], results["data_position"]
@@ -248,12 +248,12 @@ def test_higher_priority_evicts_and_the_evicted_job_says_why_it_waits_and_resume
 
 
 def test_evictions_while_nobody_drove_are_not_charged_and_the_job_goes_on(box: Box, ada: Person):
-    """Rule pass does nothing about lost hosts; the queue gives back what it took all the same."""
+    """Use rule pass, which ignores lost hosts. The queue still resumes jobs that it evicted."""
     job = ada.job("unseen", *who(box, "unseen"), priority="low", rule="pass")
     low = ada.tpu("run", job, "--place", "gke", "--detach").stdout.strip()
     evicted = 0
     for number in (1, 2):
-        # JobSet may take the hosts that leave for a failure, and end: then it cannot be evicted once more.
+        # JobSet may count leaving hosts as a failure, and end: then no second eviction is possible.
         until(lambda: hosts_up(box, low) or failed(box, low), "all hosts to run")
         if failed(box, low):
             break
@@ -280,7 +280,7 @@ def failed(box: Box, name: str) -> bool:
 
 
 def higher(number: int) -> str:
-    """A JobSet that takes all slices from jobs of lower priority."""
+    """Return a JobSet that takes all slices from jobs of lower priority."""
     queue = "kueue.x-k8s.io/queue-name: research"
     raw = RAW.replace("name: theirs", f"name: higher-{number}").replace(
         "- name: workers", "- name: workers\n    replicas: 2"
@@ -320,7 +320,7 @@ def test_follower_killed_while_a_job_runs_another_takes_up_the_record_and_the_lo
 POLITE = """trap 'sleep 3; exit 0' TERM
 echo attempt $TPUKIT_ATTEMPT stage $TPUKIT_STAGE; echo step 7 loss 2.5; echo saved checkpoint at step 6
 while :; do sleep 0.1; done"""
-"""A trainer that knows nothing of tpukit, and leaves with 0 when it is told to, late enough to be seen leaving."""
+"""A trainer without tpukit that exits with 0 on SIGTERM, late enough to be observed."""
 
 
 def test_drained_host_is_maintenance_and_the_job_goes_on_when_the_pool_is_back_though_it_left_with_0(
@@ -341,7 +341,7 @@ def test_drained_host_is_maintenance_and_the_job_goes_on_when_the_pool_is_back_t
 
 
 def test_lost_host_is_named_and_its_replacement_goes_on(box: Box, ada: Person):
-    # A Job stays, and with it what is known of its lost pod, until the last of the others has left.
+    # A Job and the status of its lost pod exist until the last of the other pods has ended.
     slowly = SAYS_WHO.replace("lambda *_: sys.exit(143)", "lambda *_: (time.sleep(3), sys.exit(143))")
     follower = ada.start("run", ada.job("lost", "python", "-c", slowly, str(gate(box, "lost"))), "--place", "gke")
     hosts = ada.state("lost", "running")["hosts"]
@@ -459,7 +459,7 @@ def test_member_of_a_team_sends_follows_and_stops_with_no_more_rights_than_the_t
 
 
 def may(box: Box, account: str, verb: str, kind: str) -> bool:
-    """Whether the API server has taken in what an account was given."""
+    """Check that a grant to an account is in force in the API server."""
     who = f"--as=system:serviceaccount:{TEAM}:{account}"
     return subprocess.run(box.kubectl_line("auth", "can-i", verb, kind, who), capture_output=True).returncode == 0
 

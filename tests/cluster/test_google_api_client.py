@@ -1,5 +1,7 @@
-"""Google's API client (google-api-python-client), made from discovery documents, against the emulator; and GKE's own
-client in the network that it made."""
+"""Google's API client (google-api-python-client), built from discovery documents, against the emulator.
+
+Also GKE's own client in a network that the API client created.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ PROJECT = "tpu-project"
 PARENT = f"projects/{PROJECT}"
 REGION = "us-central2"
 LOCATION = f"{PARENT}/locations/{REGION}"
-VERTEX = f"{PARENT}/locations/us-central1"  # Vertex AI is not everywhere
+VERTEX = f"{PARENT}/locations/us-central1"  # not in every region
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +38,7 @@ def printed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def google(tmp_path_factory: pytest.TempPathFactory, printed: Path) -> Iterator[Emulator]:
     log = Log("research", "train-0", "main", "run-0", {"team": "a"}, "gke-one-tpu-0000", "us-central2-b", (printed,))
-    # An answer shows an operation as it is when it is written: the one that a test sees under way takes longer.
+    # An answer shows an operation as of its writing, so operations that a test must see in progress take longer.
     seconds = {"": 1.0, "CREATE_CLUSTER": 5.0}
     settings = Settings(enabled=EVERY_API, seconds=seconds, arrival_seconds=0.0)
     with Emulator(tmp_path_factory.mktemp("google"), settings, hooks=Hooks(logs=lambda: [log])) as emulator:
@@ -45,7 +47,7 @@ def google(tmp_path_factory: pytest.TempPathFactory, printed: Path) -> Iterator[
 
 @pytest.fixture
 def made(google: Emulator) -> Iterator[Any]:
-    """Makes a client of an API: made(name, version, the path of the API in the emulator, the token)."""
+    """Yield a factory of API clients: made(name, version, the path of the API in the emulator, the token)."""
     clients = []
 
     def make(name: str, version: str, path: str, token: str = "") -> Any:
@@ -204,7 +206,7 @@ def test_service_account_gets_a_role_by_the_policy_of_another_and_has_its_permis
     policy = accounts.getIamPolicy(resource=target).execute()
     policy["bindings"] = [{"role": named, "members": [f"serviceAccount:{emails['trainer']}"]}]
     accounts.setIamPolicy(resource=target, body={"policy": policy}).execute()
-    with pytest.raises(HttpError) as refused:  # somebody changed it since: the etag is an old one
+    with pytest.raises(HttpError) as refused:  # changed meanwhile: the etag is outdated
         accounts.setIamPolicy(resource=target, body={"policy": policy}).execute()
     assert status(refused) == 409
 

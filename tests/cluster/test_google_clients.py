@@ -1,4 +1,4 @@
-"""Google's own Python clients against the emulator, with operations that take their time."""
+"""Google's own Python clients against the emulator, with operations that take time."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_project_is_shown_with_its_number_and_its_policy_changes_by_etag(google)
     policy.bindings.add(role="roles/viewer", members=["user:ada@example.com"])
     request = iam_policy_pb2.SetIamPolicyRequest(resource=resource, policy=policy)
     projects.set_iam_policy(request)
-    with pytest.raises(exceptions.Conflict):  # somebody changed it since: the etag is an old one
+    with pytest.raises(exceptions.Conflict):  # changed meanwhile: the etag is outdated
         projects.set_iam_policy(request)
 
 

@@ -1,5 +1,8 @@
-"""The guide's way with gcloud, Terraform and kubectl alone, as its pages print it, in a sandbox: the environment, then
-JobSet, Kueue and queues, then jobs of one slice and of two. The tests follow one way, in this order."""
+"""The guide's commands for gcloud, Terraform and kubectl, as printed, in a sandbox.
+
+They create the environment, install JobSet, Kueue and queues, then run jobs of one slice and of two. The tests run in
+this order.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ PROJECT, NAMESPACE, OWN_NAMESPACE = "my-project-1", "tpu-training", "mine"
 
 
 def blocks(page: str, heading: str = "") -> list[str]:
-    """What a page prints to be typed, from a heading on, or from its beginning."""
+    """Return the code blocks of a page from a heading on, or from its beginning."""
     text = (ROOT / page / "README.md").read_text()
     _, _, text = text.partition(f"\n## {heading}\n") if heading else ("", "", text)
     return re.findall(r"^```(?:console)?\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
@@ -32,7 +35,7 @@ NAMES, *CREATE = blocks("terraform", "Create")[:3]
 
 
 class Person:
-    """Somebody with a copy of the files and a shell in which gcloud and Terraform talk to the sandbox."""
+    """A user with a copy of the files, and a shell in which gcloud and Terraform use the sandbox."""
 
     def __init__(self, box: Box, folder: Path, environment: dict[str, str]) -> None:
         self.box, self.folder = box, folder
@@ -52,7 +55,7 @@ class Person:
         return done.stdout
 
     def tries(self, lines: str, answer: str = "") -> subprocess.CompletedProcess[str]:
-        """In a shell in which the names of the first block are set."""
+        """Run lines in a shell in which the variables of the first block are set."""
         script = "\n".join([line for line in NAMES.splitlines() if line.startswith("export ")] + [lines])
         return subprocess.run(
             ["bash", "-euo", "pipefail", "-c", script],
@@ -64,7 +67,7 @@ class Person:
         )
 
     def types_until_known(self, line: str) -> None:
-        """Google knows a new account after some seconds."""
+        """Retry until Google knows a new account, which takes some seconds."""
 
         def known() -> bool:
             done = self.tries(line)
@@ -80,7 +83,7 @@ class Person:
         file.write_text(text)
 
     def condition(self, name: str, namespace: str) -> str:
-        """The condition that a JobSet ended with; empty while it runs."""
+        """Return the condition that a JobSet ended with, or an empty string while it runs."""
         done = self.tries(f"kubectl get jobset {name} --namespace={namespace} --output=json")
         if done.returncode:  # a busy API server answers late
             raise Transient(done.stderr)
@@ -91,7 +94,6 @@ class Person:
 
 @pytest.fixture(scope="module")
 def person(tmp_path_factory: pytest.TempPathFactory, terraform_environment: dict[str, str]) -> Iterator[Person]:
-    """With an empty project."""
     with sandbox(tmp_path_factory.mktemp("guide"), "guide", f"--project={PROJECT}", addons=False) as box:
         environment = {**terraform_environment, "PATH": os.environ["PATH"]}
         yield Person(box, tmp_path_factory.mktemp("person"), environment)
@@ -148,7 +150,7 @@ def test_job_sent_with_kubectl_runs_to_its_end(person, name, namespace, hosts):
 
 
 def test_account_of_serve_is_made_by_the_lines_of_its_page(person):
-    _image, *lines = re.split(r"(?<!\\)\n", blocks("deploy/serve")[0].strip())  # a test of the README builds one
+    _image, *lines = re.split(r"(?<!\\)\n", blocks("deploy/serve")[0].strip())  # a test of the README builds the image
     for line in lines:
         person.types_until_known(line.replace("my-project", PROJECT))
     account = f"tpukit-serve@{PROJECT}.iam.gserviceaccount.com"

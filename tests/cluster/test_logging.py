@@ -1,4 +1,4 @@
-"""What Google says of pods on a real cluster: what they printed, after they are gone, and why they get no nodes."""
+"""Google's data on pods of a real cluster: their logs after deletion, and the reasons for missing nodes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tpukit.places.gke.capacity import shortage
 from tpukit.places.gke.cloud_logging import Printed, Wanted, Where, host_of, read
 from tpukit.places.gke.logging_api import ENDPOINT, TOKEN
 
-LINES = 1200  # more than a page has
+LINES = 1200  # more than a page
 PRINTS = """
 import os, pathlib, sys, time
 host, attempt = os.environ["TPU_WORKER_ID"] + os.environ["MEGASCALE_SLICE_ID"], os.environ["TPUKIT_ATTEMPT"]
@@ -45,7 +45,7 @@ def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
 
 @pytest.fixture
 def where(box: Box, monkeypatch: pytest.MonkeyPatch) -> Where:
-    """Leads the reader to the sandbox, as `tpu sandbox shell` does."""
+    """Point the log reader to the sandbox, as `tpu sandbox shell` does."""
     monkeypatch.setenv(ENDPOINT, f"http://127.0.0.1:{box.place.ports['google']}/logging/v2/")
     monkeypatch.setenv(TOKEN, box.place.token)
     return Where.of(f"sandbox-{box.name}", "tpu-project")
@@ -64,7 +64,7 @@ def attempt(where: Where, made: Plan, restart: int) -> dict[str, list[str]]:
 
 def test_every_line_of_every_host_is_read_attempt_by_attempt_after_the_pods_are_gone(box, where):
     (box.place.path / "google" / "buckets" / "shared").mkdir(parents=True)
-    mounts = [{"bucket": "shared", "path": "/shared", "read_only": False}]  # the root of a host is read only
+    mounts = [{"bucket": "shared", "path": "/shared", "read_only": False}]  # a host's root is read-only
     rules = {"restarts": 1, "grace": "5s"}
     made = box.send("prints", "python", "-c", PRINTS, str(LINES), "/shared", max=rules, mounts=mounts)
     assert box.ended(made) == "Completed"
@@ -89,14 +89,14 @@ def test_job_that_ended_while_nobody_looked_shows_its_true_end_and_all_its_lines
     program = "for i in 1 2 3; do echo host $TPU_WORKER_ID line $i; done"
     job = ada.tpu("run", ada.job("unwatched", "sh", "-c", program), "--place", "gke", "--detach").stdout.strip()
     finished = until(lambda: condition(box, job, "Completed"))
-    time.sleep(5)  # so that when it ended and when somebody looked can be told apart
+    time.sleep(5)  # separates the end from the time of the query
     shown = ada.show(job)
     assert shown["state"] == "completed"
     assert datetime.fromisoformat(shown["ended"]) == datetime.fromisoformat(finished["lastTransitionTime"])
 
     box.cluster.delete("JobSet", job, TEAM)
     until(lambda: not box.cluster.list("Pod", TEAM, labels=f"jobset.sigs.k8s.io/jobset-name={job}"))
-    shutil.rmtree(ada.home / "data")  # nothing of it is needed to know what happened
+    shutil.rmtree(ada.home / "data")  # the logs do not need it
     again = ada.show(job)
     assert (again["state"], again["ended"]) == ("completed", shown["ended"])
     lines = until(lambda: len(said := ada.tpu("job", "logs", job).stdout.splitlines()) >= 12 and said)

@@ -1,4 +1,4 @@
-"""Lost hosts in loops of five kinds: nothing is charged, and no job ends. `make losses` has many moments."""
+"""Lost hosts in five kinds of loops: nothing is charged, and no job ends. `make losses` tests many moments."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""Every short command line of the job manager against the emulator: its TPU VMs are made, entered by SSH, mounted and
-deleted as they would be on Google Cloud."""
+"""Every short command line of the job manager against the emulator.
+
+TPU VMs are created, used over SSH, mounted and deleted as on Google Cloud.
+"""
 
 from __future__ import annotations
 

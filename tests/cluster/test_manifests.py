@@ -1,4 +1,4 @@
-"""Rendered manifests, judged by others: checkov, and kubectl's own reader."""
+"""Rendered manifests, checked by checkov and kubectl."""
 
 import json
 import os
@@ -34,7 +34,7 @@ def parsed(file):
 
 
 def as_jobs(jobset):
-    """The Jobs that JobSet makes of it, one for each kind: checkov does not know JobSets."""
+    """Yield the Jobs that JobSet creates, one for each kind, because checkov does not support JobSets."""
     meta = jobset["metadata"]
     for job in jobset["spec"]["replicatedJobs"]:
         own = {"name": f"{meta['name']}-{job['name']}-0", "namespace": meta["namespace"]}
@@ -77,7 +77,7 @@ def key(document):
 
 def test_kubectl_takes_the_kueue_folder_and_finds_every_document():
     folder = resources.folder("kueue")
-    # The controller's configuration goes to the namespace of Kueue's release, when that is installed.
+    # The controller's configuration belongs to the namespace of Kueue's release, once it is installed.
     apart = ("kustomization", "controller")
     written = [document for file in folder.glob("*.yaml") if file.stem not in apart for document in parsed(file)]
     assert sorted(template.parse(kubectl("kustomize", folder)), key=key) == sorted(written, key=key)
@@ -85,7 +85,7 @@ def test_kubectl_takes_the_kueue_folder_and_finds_every_document():
 
 @pytest.mark.parametrize("file", GOLDEN, ids=lambda file: file.stem)
 def test_kubectl_reads_a_job_as_we_do(file):
-    # Taking away a label that is not there prints the document as kubectl read it, without a cluster.
+    # Removing a missing label prints the document as kubectl parsed it, without a cluster.
     assert [json.loads(kubectl("label", "--local", "-f", file, "-o", "json", "none-"))] == parsed(file)
 
 

@@ -1,6 +1,7 @@
-"""Lines of README and of the pages beside the code, typed as they are printed, by a person with a folder of their own.
+"""Commands of the README and of the pages beside the code, run as printed, by a user with a separate folder.
 
-What other files of this folder type is not typed here again; tests/page_commands.yaml says who types what."""
+Commands that other files of this folder run are left out; tests/page_commands.yaml maps commands to tests.
+"""
 
 from __future__ import annotations
 
@@ -24,14 +25,14 @@ from tpukit.places.local import processes as pods
 from unit.project.test_docs_python import TRAINING
 
 SLOW = "import time; quick = train_step; train_step = lambda *given: (time.sleep(0.03), quick(*given))[1]\n"
-"""A step that takes long enough to be seen."""
+"""Slows steps down, so that they can be observed."""
 PREFACE = TRAINING.replace("import json, jax.numpy as jnp", "import json, numpy as jnp").replace("250", "150") + SLOW
-"""What readers have before they type the program of the page; no part of it uses JAX before `host.start()`."""
+"""Code that readers have before the program of the page. None of it uses JAX before `host.start()`."""
 YES = {rf"\[y/N\]:(?#{number})": "y" for number in range(3)}
 
 
 class Reader:
-    """Types lines in a folder with the page's own job file, in a home of their own."""
+    """A user who types lines in a folder with the page's own job file, in a separate home."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "mine"
@@ -42,14 +43,14 @@ class Reader:
         tpu.chmod(0o755)
         path = os.pathsep.join((str(tpu.parent), str(Path(sys.executable).parent), os.environ["PATH"]))
         own = {"TPUKIT_HOME": str(folder / "home"), "TPUKIT_SETTINGS": str(folder / "settings.yaml"), "PATH": path}
-        # Programs of the sandbox that were built before are in the cache of whoever runs the tests.
+        # Reuses sandbox programs from the cache of the user who runs the tests.
         cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
         own |= {"HOME": str(folder), "XDG_CACHE_HOME": cache, "LOGNAME": "ada"}
         self.env = {**os.environ, **own, "PYTHONPATH": str(ROOT / "tools")}
         (self.folder / "job.yaml").write_text(blocks("README.md", "yaml", "Write your own job")[0])
 
     def types(self, line: str, code: int = 0, more: Mapping[str, str] | None = None) -> str:
-        """Files of the examples are meant from the top of the checkout."""
+        """Run a line. Lines with files of the examples run in the root of the checkout."""
         cwd = ROOT if "examples/" in line else self.folder
         env = {**self.env, **(more or {})}
         argv = ["bash", "-euo", "pipefail", "-c", line]
@@ -58,7 +59,7 @@ class Reader:
         return done.stdout + done.stderr
 
     def answers(self, line: str, more: Mapping[str, str] | None = None) -> str:
-        """At a terminal, where questions are answered with yes."""
+        """Run a line at a terminal, answering questions with yes."""
         done = terminal.run(["bash", "-euc", line], {**self.env, **(more or {})}, self.folder, answers=YES)
         assert done.code == 0, f"{line}\n{done.text[-3000:]}"
         return done.text
@@ -103,7 +104,7 @@ def test_lines_about_settings_and_a_shared_store_set_move_and_close(reader: Read
 
 
 def test_lines_about_tpu_vms_and_the_queue_run_on_google_and_here(reader: Reader, tmp_path: Path):
-    """The project of the page is that of the simulated Google."""
+    """Use the project of the page, which the simulated Google has."""
     (reader.folder / "train.py").write_text("print('step 1 loss 1.0')\n")
     lines = commands("README.md", "TPU VMs, and a queue for programs")
     *about_vms, serve, submit = lines

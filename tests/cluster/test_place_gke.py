@@ -1,4 +1,4 @@
-"""The promises of a place, on GKE as the sandbox has it: real Kubernetes, JobSet and Kueue."""
+"""Conformance of the GKE place in the sandbox: real Kubernetes, JobSet and Kueue."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
 def stand(box: Box, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stand]:
     monkeypatch.setenv("KUBECONFIG", str(box.place.kubeconfig))
     made: list[GkePlace] = []
-    visible = box.place.path / "google" / "buckets"  # hosts see no other folder of this machine below /tmp
+    visible = box.place.path / "google" / "buckets"  # other folders of this machine below /tmp are hidden from hosts
     visible.mkdir(exist_ok=True)
     gates = Path(tempfile.mkdtemp(dir=visible))
 
     def place() -> GkePlace:
-        """With a folder of its own: nothing of another one's is needed."""
+        """Create a place with a separate folder, because it needs no data of another one."""
         made.append(GkePlace(tmp_path_factory.mktemp("driver"), SystemClock(), lambda: "place-tests"))
         return made[-1]
 

@@ -1,5 +1,8 @@
-"""Real JAX on TPU VMs of the sandbox, over SSH: a 2-host slice is preempted, made anew and trained to the end, and each
-way in which a run ends is named rightly. Only the emulator runs."""
+"""Real JAX on TPU VMs of the sandbox, over SSH.
+
+A 2-host slice is preempted, recreated and trained to the end, and every kind of end has its right name. Only the
+emulator runs.
+"""
 
 from __future__ import annotations
 
@@ -94,7 +97,7 @@ def vms(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TpuVms]:
 def driving(vms: TpuVms, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Driving]:
     for name, value in vms.emulator.environment().items():
         monkeypatch.setenv(name, value)
-    # On its clock a host would be given up that does not answer for six seconds, as on a busy machine.
+    # The default would give up a host after six silent seconds, which happens on a busy machine.
     monkeypatch.setattr(outcome, "SILENT_SECONDS", 600.0)
     (tmp_path / "code").mkdir()
     (tmp_path / "code" / "train.py").write_text(TRAIN)
@@ -105,13 +108,16 @@ def driving(vms: TpuVms, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
 
 @pytest.fixture
 def shared() -> Iterator[str]:
-    """In place of a bucket: hosts have disks and a /tmp of their own, as TPU VMs do."""
+    """Yield a folder in place of a bucket. Hosts have their own disks and /tmp, as TPU VMs do."""
     with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
         yield folder
 
 
 def train(driving: Driving, shared: str, trouble: str, **fields: Any) -> str:
-    """One that "waits" does so at step 10, until there is a file `open`: it is not over before it is struck."""
+    """Send a training job.
+
+    With "waits" it waits at step 10 for a file `open`, so it cannot end before the fault.
+    """
     command = ["python", "train.py", shared, str(STEPS), trouble]
     if trouble == "waits":
         fields["max"] = {"stall": "2h"}
@@ -128,7 +134,7 @@ def process_of(job_id: str, worker: int) -> int:
 
 
 def at_step(driving: Driving, job_id: str, step: int) -> None:
-    """Of its first attempt."""
+    """Wait until the first attempt reaches a step."""
 
     def there(job: Any) -> bool:
         seen = driving.seen.get(job_id)
@@ -143,7 +149,7 @@ def test_preempted_slice_is_made_anew_and_training_goes_on_from_the_last_save(dr
     at_step(driving, job_id, 5)
     vms.ask("POST", "emulator/tpu-vms", {"action": "preempt", "node": f"{job_id}-0", "grace": 1})
     driving.until(job_id, lambda job: len(job.attempts) == 2, "the next attempt")
-    Path(shared, "open").touch()  # not before: the first attempt could come to its end while it is told to leave
+    Path(shared, "open").touch()  # only now, because the first attempt could finish within its grace period
     job = driving.ended(job_id)
     assert (job.state, reasons(job)) == (State.COMPLETED, [Reason.PREEMPTED, Reason.DONE])
     (said,) = [line for line in driving.log(job_id, 1) if line.startswith("from ")]
@@ -170,7 +176,7 @@ def test_each_way_in_which_a_run_ends_is_named_rightly(driving, vms, shared, tro
 
 
 def test_hosts_that_lost_each_other_are_no_fault_of_the_program(driving, vms, shared, monkeypatch):
-    """One is stopped for longer than JAX waits for its heartbeat, and goes on."""
+    """Suspend one host for longer than JAX's heartbeat timeout, then resume it."""
     monkeypatch.setattr(peers, "ABANDONED_SECONDS", 120.0)
     job_id = train(driving, shared, "waits", on=("pair",))
     at_step(driving, job_id, 3)
@@ -226,7 +232,7 @@ def test_first_host_uploads_tensorboard_data_with_the_account_of_its_tpu_vm(driv
     series = f"vertex_ai/v1/{board}/experiments/{job_id}/runs/train/timeSeries/loss:read"
 
     def written() -> list[Any]:
-        status, answer = vms.send("GET", series)  # the uploader's last pass comes after the end
+        status, answer = vms.send("GET", series)  # the last upload follows the end
         return answer["timeSeriesData"]["values"] if status == 200 else []
 
     until(lambda: len(written()) >= 3, "every point to be written", every=0.2)
@@ -236,7 +242,7 @@ def test_first_host_uploads_tensorboard_data_with_the_account_of_its_tpu_vm(driv
 
 
 def test_share_of_a_job_is_mounted_on_all_hosts_before_its_program_starts(driving, vms):
-    """By the supervisor, with the hosts' own sudo, mount and mountpoint; in the sandbox a share is a folder."""
+    """Mount by the supervisor, with the hosts' own sudo, mount and mountpoint. In the sandbox a share is a folder."""
     share = VmTarget("", "", "", ("pair",), disk="10.0.0.2:/share", mount="/mnt/share")
     script = """
         mountpoint -q /mnt/share || exit 9
@@ -248,7 +254,7 @@ def test_share_of_a_job_is_mounted_on_all_hosts_before_its_program_starts(drivin
 
 @pytest.fixture
 def typed(vms: TpuVms, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The settings of somebody who types `tpu vm` commands."""
+    """Configure settings for `tpu vm` commands."""
     vms.key.write_private_key(str(tmp_path / "key"))
     about = {"project": "tpu-project", "zone": "us-central2-b", "ssh_user": "ada", "ssh_key": str(tmp_path / "key")}
     settings = tmp_path / "settings.yaml"

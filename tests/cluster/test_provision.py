@@ -1,5 +1,8 @@
-"""An environment made and removed by Cloud Build's steps in a sandbox: real Terraform, gcloud and kubectl; a real API
-server with JobSet and Kueue; Google's APIs emulated. The tests follow its life, in this order."""
+"""An environment created and deleted by Cloud Build's steps in a sandbox.
+
+Uses real Terraform, gcloud and kubectl, and a real API server with JobSet and Kueue; Google's APIs are emulated. The
+tests follow its life, in order.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,7 @@ NAMES = {
     "num_tpu_pools": "2",
     "tf_state_bucket": "tpu-tf-state",
 }
-"""The same environment in the words of a cluster file."""
+"""The same environment as values of a cluster file."""
 PROJECT = "projects/tpu-project"
 CLUSTER = f"{PROJECT}/locations/us-central2/clusters/tpu-cluster"
 TPU_POOLS = {f"pool {CLUSTER}/nodePools/tpu-node-pool-{number}" for number in range(2)}
@@ -47,7 +50,7 @@ TPU_POOLS = {f"pool {CLUSTER}/nodePools/tpu-node-pool-{number}" for number in ra
 
 @dataclass(frozen=True)
 class Environment:
-    """What the builds make, seen from both of its sides."""
+    """The environment of the builds, seen through Google's APIs and through Kubernetes."""
 
     builder: Builder
     address: str  # of Google's APIs
@@ -60,26 +63,26 @@ class Environment:
             return json.load(answer)
 
     def make_accounts(self) -> None:
-        """As `tpu cluster bootstrap` does, long before the first build."""
+        """Create accounts as `tpu cluster bootstrap` does, long before the first build."""
         for name in ("gke-sa", "cloud-tpu-sa"):
             made = self.google(f"iam/v1/{PROJECT}/serviceAccounts", json.dumps({"accountId": name}).encode())
             aged = {"kind": "account", "name": made["name"], "patch": {"_made": 0}}
             self.google("emulator/resources", json.dumps(aged).encode())
 
     def there(self) -> set[str]:
-        """What the cloud holds besides the state of Terraform and the accounts, which no build makes."""
+        """Return the cloud's resources, without Terraform's state and the accounts, which no build creates."""
         every = self.google("emulator/resources")
         return {one for one in every if "tpu-tf-state" not in one and not one.startswith("account ")}
 
     def documents(self) -> dict[str, Any]:
-        """All of it to the last field."""
+        """Return those resources with every field."""
         kinds = sorted({one.split()[0] for one in self.there()})
         return {
             kind: self.google(f"emulator/resources?kind={kind}") for kind in kinds if kind not in ("bucket", "object")
         }
 
     def kubernetes(self, *words: str) -> Any:
-        """Asked with the credentials that the build fetched, and asked again: a busy API server answers late."""
+        """Run kubectl with the credentials that the build fetched. Retry, because a busy API server answers late."""
 
         def asked() -> str:
             try:
@@ -90,7 +93,7 @@ class Environment:
         return json.loads(until(asked, f"kubectl get {' '.join(words)}"))
 
     def addons(self) -> dict[str, str]:
-        """Whether each of those that are installed is available. Asked as the sandbox's administrator."""
+        """Return the Available condition of each installed addon, read as the sandbox's administrator."""
         found = {}
         for one in PatientCluster(self.kubeconfig).list("Deployment"):
             conditions = {each["type"]: each["status"] for each in one.get("status", {}).get("conditions", [])}
@@ -98,7 +101,7 @@ class Environment:
         return found
 
     def queues(self) -> list[Any]:
-        """All that the queues are made of, without who wrote it when and what Kueue counts in them."""
+        """Return the queue objects, without managed fields and Kueue's counts."""
         found = self.kubernetes("clusterqueues,resourceflavors,localqueues,workloadpriorityclasses", "-A")["items"]
         for one in found:
             about = one["metadata"]
@@ -107,7 +110,7 @@ class Environment:
         return found
 
     def tpu(self, verb: str, *words: str) -> str:
-        """What `tpu cluster` says of it."""
+        """Return the output of `tpu cluster`."""
         sets = [f"--set={name}={value}" for name, value in NAMES.items()]
         done = subprocess.run(
             [sys.executable, "-m", "tpukit", "cluster", verb, *sets, *words],
@@ -130,7 +133,7 @@ class Environment:
         return any((one["type"], one["status"]) == ("Active", "True") for one in conditions)
 
     def chips(self) -> dict[str, Any]:
-        """The quota of each flavor that has chips."""
+        """Return the quota of each flavor that has chips."""
         (group,) = self.kubernetes("clusterqueues")["items"][0]["spec"]["resourceGroups"]
         amounts = {
             flavor["name"]: {one["name"]: one["nominalQuota"] for one in flavor["resources"]}
@@ -161,7 +164,7 @@ def environment(
         address = inside["GOOGLE_CONTAINER_CUSTOM_ENDPOINT"].removesuffix("/container/v1/")
         builder = Builder(home / "build", {**terraform_environment, **given})
         quicken(builder.workspace / "terraform")
-        # The queues are tried 30 times: without a pause all of them are over before a busy Kueue answers.
+        # The queues are tried 30 times: without a pause, all attempts end before a busy Kueue answers.
         (builder.programs / "sleep").write_text(f"#!/bin/sh\nexec {shutil.which('sleep')} 1\n")
         made = Environment(builder, address, inside["GOOGLE_OAUTH_ACCESS_TOKEN"], Path(inside["KUBECONFIG"]))
         made.make_accounts()
@@ -180,7 +183,7 @@ def test_provision_makes_the_environment_and_installs_jobset_and_kueue(environme
     )
     waited = "kubectl wait --namespace={0}-system --for=condition=Available --timeout=10m "
     told = [call for call in calls if re.match(r"terraform|kubectl (apply|wait)|gcloud container clusters get", call)]
-    assert list(dict.fromkeys(told)) == [  # the queues are tried again where Kueue's webhooks are not there yet
+    assert list(dict.fromkeys(told)) == [  # the queues are retried until Kueue's webhooks exist
         "terraform init -backend-config=bucket=tpu-tf-state "
         "-backend-config=prefix=gke-tpu-training-environment/tpu-cluster",
         "terraform plan -lock-timeout=5m -out=/workspace/environment.tfplan",
@@ -262,7 +265,7 @@ def test_provision_again_installs_what_nobody_noted_as_installed_and_changes_not
 
     before = all_of_it()
     mark = ("--namespace=kueue-system", "deployment/kueue-controller-manager", "tpukit.dev/installed-")
-    environment.builder.tool("kubectl", "annotate", *mark)  # as after a build that was cut off
+    environment.builder.tool("kubectl", "annotate", *mark)  # as after an interrupted build
     calls = environment.builder.run(PROVISION, ASKED)
     assert "Your infrastructure matches the configuration." in environment.builder.said["plan"]
     assert "JobSet v0.12.0 is there." in environment.builder.said["jobset"]
@@ -272,7 +275,7 @@ def test_provision_again_installs_what_nobody_noted_as_installed_and_changes_not
 
 
 def test_version_that_is_not_there_to_be_run_is_not_available_and_says_why(environment):
-    """As a release whose image cannot be pulled: the guide's old ones."""
+    """Use a release whose image cannot be pulled, such as the guide's old ones."""
     cluster, name = PatientCluster(environment.kubeconfig), "jobset-controller-manager"
     found = cluster.get("Deployment", name, "jobset-system")
     (container,) = found["spec"]["template"]["spec"]["containers"]
@@ -297,7 +300,7 @@ def test_version_that_is_not_there_to_be_run_is_not_available_and_says_why(envir
 
 @contextmanager
 def job_on_a_slice(environment: Environment) -> Iterator[None]:
-    """A pod of a job, on the first slice."""
+    """Run a pod of a job on the first slice."""
     cluster = PatientCluster(environment.kubeconfig)
     pod = {
         "apiVersion": "v1",
@@ -375,7 +378,7 @@ def test_destroy_is_held_back_by_data(environment):
 def test_destroy_leaves_nothing_but_what_others_have(environment):
     protect(environment.builder)
     gcloud(environment.builder, "networks", "create", "other", "--subnet-mode=custom")
-    for network in ("tpu-network", "other"):  # GKE leaves such rules behind; those of other networks are not ours
+    for network in ("tpu-network", "other"):  # GKE leaves such rules behind; rules of other networks stay
         rule = ("create", f"gke-{network}-all", f"--network={network}", "--allow=tcp:1")
         gcloud(environment.builder, "firewall-rules", *rule)
     environment.builder.run(DESTROY, {**GUIDE, "_FORCE_DESTROY": "true"})
@@ -388,7 +391,7 @@ def test_destroy_leaves_nothing_but_what_others_have(environment):
 
 
 def protect(builder: Builder) -> None:
-    """As somebody does who does not want to lose the cluster by mistake."""
+    """Enable deletion protection, as a user does against accidental deletion."""
     cluster = "-target=module.cluster.google_container_cluster.this"
     builder.tool("terraform", "apply", "-auto-approve", cluster, "-var=deletion_protection=true")
 

@@ -1,4 +1,4 @@
-"""The provisioner in a sandbox: real Kubernetes, JobSet and Kueue, GKE on the wire, with its own service account."""
+"""The provisioner in a sandbox: real Kubernetes, JobSet and Kueue, GKE's API, and its own service account."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LINES = tuple(
     for block in re.findall(r"^```console\n(.*?)^```", EXAMPLE, re.MULTILINE | re.DOTALL)
     for line in block.splitlines()
 )
-"""What the page of the examples has people type."""
+"""Commands on the page of the examples."""
 
 
 @pytest.fixture(scope="module")
@@ -44,12 +44,12 @@ def cleared(world: Provisioned) -> Iterator[None]:
 def test_provisioner_jobsets_that_complete_fail_and_are_deleted_had_pools_and_lose_them(world: Provisioned):
     with world.running():
         for name, seconds, slices in (("completes", 8, 2), ("fails", 3600, 1), ("deleted", 3600, 1)):
-            # A label of its own: else its pods may go to the pool of another, and its own is never made.
+            # A separate label: otherwise its pods may use another JobSet's pool, and its own is never created.
             world.send(name, seconds, slices=slices, selector={**V4_16, "example.com/run": name})
         until(lambda: world.hosts("deleted") == 2, world.log)
         assert len(world.pools("deleted")) == 1
         until(lambda: world.hosts("fails") == 2, world.log)
-        # A JobSet that ends before its pool was seen to be ready needs no event that says so.
+        # No event is needed for a JobSet that ends before its pool is observed as ready.
         for name in ("fails", "deleted"):
             until(lambda: any(f"{name}-" in said for said in world.events("NodePoolReady")), world.log)  # noqa: B023
         world.fail("fails")
@@ -57,8 +57,8 @@ def test_provisioner_jobsets_that_complete_fail_and_are_deleted_had_pools_and_lo
         until(lambda: world.ended("fails") == "Failed")
         world.delete("deleted")
         until(lambda: not world.pools(), world.log)
-        # Nobody waits for events: they are written when there is time. One slice may run on the pool that was made for
-        # the other, whose pod is then told of both.
+        # Events are written asynchronously. A slice may run on the pool created for the other slice; its pod then gets
+        # the events of both.
         until(lambda: len(set(world.events("NodePoolCreating"))) == 4 and world.events("NodePoolDeleting"), world.log)
     made = world.created()
     assert len([name for name in made if name != "default-pool"]) == 4
@@ -105,16 +105,17 @@ def test_provisioner_of_two_replicas_one_acts_and_the_other_goes_on_when_it_is_k
 
 
 def test_provisioner_killed_at_every_fault_point_loses_doubles_and_orphans_no_pool(world: Provisioned):
-    """Each is killed at another point, while one JobSet comes and the one before it goes."""
+    """Kill the provisioner at a different point each time, while one JobSet arrives and the previous one is deleted."""
     for number, point in enumerate(POINTS):
         before, name = f"killed-{number - 1}", f"killed-{number}"
-        if point.endswith(("list", "delete_pool")):  # there has to be something to remove
+        if point.endswith(("list", "delete_pool")):  # requires something to remove
             with world.running():
                 until(lambda: world.hosts(before) == 2, world.log)  # noqa: B023
-        if point.endswith("patch"):  # and something to remember
+        if point.endswith("patch"):  # requires something to remember
             world.box.ask("POST", "emulator/faults", {"kind": "stockout", "times": 1})
         process = world.start(point=point)
-        # A label of its own: else its pods would go to the pool of the one that leaves, and nothing would be to do.
+        # A separate label: otherwise its pods would use the pool of the deleted JobSet, and there would be nothing to
+        # do.
         world.send(name, 3600, selector={**V4_16, "example.com/run": str(number)})
         if number:
             world.delete(before)
@@ -123,7 +124,7 @@ def test_provisioner_killed_at_every_fault_point_loses_doubles_and_orphans_no_po
         finally:
             stop(process, signal.SIGKILL)
         assert process.returncode == EXIT, (point, world.log()[-2000:])
-        world.cluster.delete("Lease", NAME, SYSTEM)  # as if its time were over
+        world.cluster.delete("Lease", NAME, SYSTEM)  # as if the lease had lapsed
     with world.running():
         until(lambda: world.hosts(name) == 2, world.log)
         until(lambda: len(world.pools()) == 1, world.log)
@@ -179,7 +180,7 @@ def test_provisioner_example_is_applied_explained_and_deleted_by_the_lines_of_it
 
 
 def test_provisioner_needs_every_permission_of_its_custom_role_and_no_other(world: Provisioned):
-    """What `tpu provisioner init` has people grant, as the record of calls shows it: no more, and no less."""
+    """Compare the grants of `tpu provisioner init` with the record of calls: no more, and no less."""
     sets = RoleSets(f"http://127.0.0.1:{world.box.place.ports['google']}", world.box.place.token, PROJECT)
     sets.check(role_sets.PROVISIONER)
     assert sets.used(NAME) == {*PERMISSIONS, "iam.serviceAccounts.actAs"}
@@ -189,8 +190,7 @@ def test_provisioner_needs_every_permission_of_its_custom_role_and_no_other(worl
 
 
 def test_provisioner_needs_every_rule_of_its_cluster_role_and_no_other(world: Provisioned):
-    """Its token has those rules alone, so that what it got is among them; and nothing is granted that it did not ask
-    for in the tests above."""
+    """Compare the rules of its token with the requests of the tests above."""
     documents = yaml.safe_load_all((ROOT / "deploy" / "base" / "roles.yaml").read_text())
     rules = [rule for one in documents for rule in one.get("rules", ())]
     granted = {(verb, resource) for rule in rules for resource in rule["resources"] for verb in rule["verbs"]}
@@ -198,7 +198,7 @@ def test_provisioner_needs_every_rule_of_its_cluster_role_and_no_other(world: Pr
 
 
 def test_provisioner_image_is_built_and_pushed_by_the_line_that_init_prints(world: Provisioned):
-    """Into a project where `tpu cluster up` has made what builds of images need."""
+    """Push to a project where `tpu cluster up` has created the resources for image builds."""
     world.box.let_images_be_built(PROJECT, "us", "images")
     repositories = f"artifact_registry/v1/projects/{PROJECT}/locations/us/repositories"
     assert world.type(world.image_line), world.typed[-1]

@@ -1,5 +1,7 @@
-"""`tpu queue deploy` in a sandbox: real gcloud, kubectl, API server and Kueue; Google's Firestore emulator as store;
-creator, REST front end and workers are pods of the sandbox. The tests follow one deployment, in their order."""
+"""`tpu queue deploy` in a sandbox: real gcloud, kubectl, API server and Kueue; Google's Firestore emulator as store.
+
+Creator, REST front end and workers are pods of the sandbox. The tests follow one deployment, in order.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,7 @@ LINES = (
     "tpu queue submit program.py",
     "tpu queue follow JOB",
 )
-"""Command lines of the scripts that people had, in our spelling. JOB: the id that `submit` printed."""
+"""Command lines of earlier scripts, in tpukit's spelling. JOB is the id that `submit` printed."""
 KINDS = (
     "deployments,serviceaccounts,configmaps,secrets,roles,rolebindings,networkpolicies,resourcequotas,services,"
     "poddisruptionbudgets"
@@ -80,7 +82,6 @@ class Deployed:
         return done
 
     def type(self, line: str) -> str:
-        """Into a shell, as somebody does who was told to."""
         done = subprocess.run(["bash", "-euc", line], env=self.env, cwd=self.home, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr + self.box.kubectl("describe", "workloads,pods", "-A")
         return done.stdout
@@ -102,7 +103,7 @@ class Deployed:
         return self.box.cluster.list("Pod", queue_deployment.NAMESPACE, labels=label)
 
     def ask(self, path: str, body: object = None, token: str = "") -> tuple[int, Any]:
-        """The REST front end, at the address that one of its pods listens on."""
+        """Send a request to the REST front end, at the address of one of its pods."""
         pod, namespace = self.pods("rest")[0]["metadata"]["name"], queue_deployment.NAMESPACE
         own = self.box.kubectl("exec", f"--namespace={namespace}", pod, "--", "printenv", "POD_IP").strip()
         address = f"http://{own}:9467{path}"
@@ -122,7 +123,7 @@ class Deployed:
         return base64.b64decode(secret["data"]["token"]).decode()
 
     def everything(self) -> dict[str, Any]:
-        """All that a deployment makes, on both sides: to the last field, but for what controllers count."""
+        """Return everything that a deployment creates, in Google Cloud and Kubernetes, without controllers' counts."""
         made = {
             f"{one['kind']} {namespace}/{one['metadata']['name']}": (
                 one["metadata"]["uid"],
@@ -138,7 +139,7 @@ class Deployed:
 
 @pytest.fixture(scope="module")
 def deployed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployed]:
-    """With slices of one host, CPU nodes, a team and what `tpu cluster up` leaves in a project."""
+    """Create a deployment with slices of one host, CPU nodes, a team, and the resources of `tpu cluster up`."""
     home = tmp_path_factory.mktemp("deployed")
     with emulator(home / "firestore.log") as firestore, sandbox(home, "queue") as box:
         for number in range(SLICES):
@@ -190,14 +191,16 @@ def test_rest_front_end_takes_a_job_from_who_shows_the_token_and_nobody_else(dep
 
     def ended() -> Any:
         _, job = deployed.ask(f"/v1/jobs/{made['id']}", token=token)
-        return job if job and job["status"] in ("completed", "failed") else None  # none: the store is slow
+        return job if job and job["status"] in ("completed", "failed") else None  # None: the store is slow
 
     assert until(ended, lambda: deployed.box.kubectl("describe", "workloads,pods"))["result"] == "42"
 
 
 def test_accounts_have_the_roles_that_results_need_and_need_each_permission(deployed: Deployed, monkeypatch):
-    """Results that documents cannot hold, written as the pods' account and read as the front end's: by the code of
-    both, as pods on nodes of the agent's own have no account."""
+    """Write results too large for documents as the pods' account, and read them as the front end's.
+
+    The test runs the code of both, because pods on nodes of the agent's own have no account.
+    """
     google = f"http://127.0.0.1:{deployed.box.place.ports['google']}"
     sets, results = RoleSets(google, deployed.box.place.token, PROJECT), Results("gs://my-artifacts/queue")
     monkeypatch.setenv("API_ENDPOINT_OVERRIDE", google)
@@ -278,7 +281,7 @@ def test_jobs_of_8_clients_end_once_while_creators_and_workers_are_killed(deploy
     def jobs() -> dict[str, QueuedJob]:
         try:
             return {key: queue.get(key) for key in sent}
-        except Transient:  # a busy machine: somebody else has its turn
+        except Transient:  # a busy machine: other work goes first
             return {}
 
     def ended() -> int:
@@ -289,7 +292,7 @@ def test_jobs_of_8_clients_end_once_while_creators_and_workers_are_killed(deploy
         return [one["metadata"]["name"] for one in found if one["status"].get("phase") == "Running"]
 
     def running_or_over(namespace: str, label: str) -> list[str] | bool:
-        """True: all jobs have ended meanwhile, and no worker runs any more."""
+        """Return the running pods, or True once all jobs have ended, when no worker is left."""
         return running(namespace, label) or ended() == JOBS
 
     for share in range(1, 5):
@@ -327,7 +330,7 @@ def test_lines_of_the_scripts_list_show_follow_cancel_and_purge_jobs(deployed: D
     (deployed.home / "program.py").write_text("logger.info('working')\nresult = 6 * 7\n")
     store, said, job = f"export TPUKIT_STORE=firestore://{PROJECT}\n", list[str](), ""
     for line in LINES:
-        if "purge" in line:  # what was cancelled has to be over first
+        if "purge" in line:  # wait until cancelled jobs have ended
             show = f"{store}tpu queue show {job} --json"
             until(lambda: json.loads(deployed.type(show))["status"] in ENDED, every=2.0)  # noqa: B023
         said.append(deployed.type(store + line.replace("JOB", job)))

@@ -46,7 +46,7 @@ def environment(server: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def plain() -> Iterator[Any]:
-    """A client as somebody else's program has it."""
+    """Yield a client as another program would use it."""
     from google.cloud import firestore
 
     made = firestore.Client(project=PROJECT)
@@ -62,7 +62,7 @@ def queue(tmp_path: Path) -> Iterator[Client]:
 
 
 class Servers:
-    """`tpu queue serve` in processes of its own."""
+    """`tpu queue serve` in separate processes."""
 
     def __init__(self, home: Path) -> None:
         self._home = home
@@ -100,7 +100,7 @@ def servers(tmp_path: Path) -> Iterator[Servers]:
 
 
 def seed_document(**fields: Any) -> dict[str, Any]:
-    """As the application's own program writes it."""
+    """Return a document as an application's own program writes it."""
     from google.cloud import firestore
 
     return {
@@ -153,7 +153,7 @@ def test_lists_with_a_limit_go_by_rank_and_without_one_have_documents_of_plain_c
     ranked = [entry.key for entry in store.list(TPU_JOBS, states=[PENDING], limit=5).entries]
     assert ranked == [urgent, first, reference.id]
     driver.close()
-    # What a plain client moves by hand is noticed, too.
+    # Documents that a plain client changes by hand are noticed, too.
     claim = claims.take_one(store, Holder("w"), store.get(TPU_JOBS, first))
     claims.finish(store, claim, Outcome(Reason.USER_ERROR, error="x"))
     plain.document(f"tpu_jobs/{first}").update({"status": "pending"})
@@ -164,7 +164,7 @@ def test_worker_whose_lease_was_taken_over_cannot_write(queue):
     store = queue._store
     job_id = queue.submit("result = 1")
     claim = claims.take(store, Holder("first"), random.Random(0))
-    store.release(claim.lease)  # as when it lapsed
+    store.release(claim.lease)  # as if it had lapsed
     assert claims.revoke(store, Holder("supervisor"), job_id)
     assert claims.finish(store, claim, Outcome(Reason.DONE, "late")) is None
     assert queue.get(job_id).result is None
@@ -194,7 +194,7 @@ def test_200_jobs_of_8_clients_end_once_while_servers_are_killed(queue, servers,
     def ended() -> int:
         try:
             return sum(entry.value.status in ENDED for entry in queue.list(limit=0))
-        except Transient:  # a busy machine: somebody else has its turn
+        except Transient:  # a busy machine: other work goes first
             return 0
 
     for number in range(1, 6):

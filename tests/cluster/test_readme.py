@@ -1,7 +1,6 @@
-"""The README's way to a real cluster, line by line as it is printed: from an empty project to a trained model and back.
+"""The README's commands for a real cluster, as printed: from an empty project to a trained model and back.
 
-Real Terraform, gcloud and kubectl in a sandbox; questions are answered at a terminal. The tests follow one way, in this
-order.
+Uses real Terraform, gcloud and kubectl in a sandbox; questions are answered at a terminal. The tests run in order.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from tpukit.places.local import processes as pods
 
 ROOT = Path(__file__).resolve().parents[2]
 SECTION = "To a real cluster"
-ANSWERS = {  # a new project is asked about first, then the plan
+ANSWERS = {  # the question about a new project comes first, then the plan
     r"create these in my-project-1\? \[y/N\]:": "y",
     r"(?<!my-project-1\?) \[y/N\]:": "y",
     r"Type tpu-cluster to do so:": "tpu-cluster",
@@ -43,11 +42,11 @@ BOOTSTRAP = re.compile(
     r"|account .*/(tpu-cluster-build|tpu-image-build|infrastructure-manager-sa|gke-sa|cloud-tpu-sa)@"
     r"|policy (projects/my-project-1|b/my-project-1-image-source|projects/my-project-1/serviceAccounts/.*)$"
 )
-"""What `tpu cluster bootstrap` makes once for a project: it costs nothing, and stays."""
+"""Resources that `tpu cluster bootstrap` creates once per project. They cost nothing, and stay."""
 
 
 def section() -> tuple[dict[str, str], list[list[str]]]:
-    """The files that the section shows, by the name in their first line, and the command lines to type, as words."""
+    """Return the files of the section by the name in their first line, and its command lines as words."""
     files, lines, inside = {}, [], False
     tokens = MarkdownIt("commonmark").parse((ROOT / "README.md").read_text(encoding="utf-8"))
     for before, token in zip([None, *tokens], tokens, strict=False):
@@ -67,7 +66,7 @@ FILES, (UP, SHELL, *LINES) = section()
 
 @dataclass(frozen=True)
 class Way:
-    """A checkout in which the lines are typed, and the cloud that they lead to."""
+    """A checkout in which the commands run, and the cloud that they use."""
 
     folder: Path
     env: dict[str, str]
@@ -81,7 +80,7 @@ class Way:
         return set(self.ask("emulator/resources"))
 
     def left(self) -> set[str]:
-        """What is there besides what bootstrap makes."""
+        """Return the resources that bootstrap did not create."""
         return {one for one in self.resources() if not BOOTSTRAP.match(one)}
 
     def ask(self, path: str) -> Any:
@@ -192,9 +191,9 @@ def test_job_without_a_flag_trains_a_model_in_the_bucket(way):
 
 
 def test_accounts_of_the_cluster_have_the_roles_that_they_needed_and_no_others(way):
-    """By the record of calls: the job, its checkpoints and its TensorBoard ran as the workloads' account."""
+    """Check the record of calls: the job, its checkpoints and its TensorBoard ran as the workloads' account."""
     sets = RoleSets(way.google, way.token, "my-project-1")
-    # What uploads to TensorBoard may look for the last time when `tpu run` is over.
+    # The uploader to TensorBoard may run once more after the end of `tpu run`.
     account = role_sets.WORKLOADS.account
     until(lambda: any(one.startswith("aiplatform.") for one in sets.used(account)), "the uploader's last pass")
     for component in (role_sets.WORKLOADS, role_sets.NODES, role_sets.IMAGES):
@@ -202,7 +201,7 @@ def test_accounts_of_the_cluster_have_the_roles_that_they_needed_and_no_others(w
 
 
 def test_builds_of_images_need_each_permission_of_their_account(way):
-    """One that may not write its log ends well, with a warning."""
+    """Require builds without warnings: a build that may not write its log succeeds with one."""
     sets = RoleSets(way.google, way.token, "my-project-1")
 
     def works() -> bool:

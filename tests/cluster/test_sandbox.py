@@ -1,7 +1,7 @@
-"""A sandbox as a user has it: the command, real Kubernetes, JobSet and Kueue; hosts are simulated by kwok.
+"""A sandbox through its command: real Kubernetes, JobSet and Kueue; hosts are simulated by kwok.
 
-The programs are built by the first test that needs them (minutes, once for each change of the pins). Without Go the
-tests fail with the sentence that the command prints.
+The first test that needs the programs builds them (minutes, once for each change of the pins). Without Go the tests
+fail with the message of the command.
 """
 
 import json
@@ -69,7 +69,7 @@ def test_jobset_of_two_slices_goes_through_its_queue_each_slice_alone_on_a_pool(
 
 
 def test_rollout_of_kueue_is_one_from_the_moment_it_is_written(cluster):
-    """Its process stands for its pods: without any, a new template would be rolled out before anybody has seen it."""
+    """Patch the template. Without a process in place of its pods, the rollout would count as complete at once."""
     path = "/apis/apps/v1/namespaces/kueue-system/deployments/kueue-controller-manager"
     until(lambda: cluster.call("GET", path)["spec"]["replicas"] == 0, "Kueue to run")
 
@@ -138,7 +138,7 @@ def test_nothing_listens_but_on_loopback_at_the_ports_that_status_names(box):
 
 
 def _listening(pid):
-    """Addresses at which a process waits for connections, as the kernel writes them, and ports."""
+    """Yield the listening addresses, as the kernel writes them, and ports of a process."""
     sockets = set()
     for handle in Path(f"/proc/{pid}/fd").iterdir():
         with suppress(OSError):
@@ -176,7 +176,7 @@ def _answer(port, path, authority):
 
 
 def test_pool_made_through_googles_apis_becomes_nodes_grows_for_a_pod_and_goes_with_its_cluster(box, cluster):
-    """As Terraform asks for it, without Terraform."""
+    """Send the requests that Terraform sends."""
     google = json.loads((box.folder / "google" / "environment.json").read_text())
 
     def ask(method, product, path, body=None):
@@ -233,7 +233,7 @@ def test_pool_made_through_googles_apis_becomes_nodes_grows_for_a_pod_and_goes_w
 
 
 def waiting_pod(topology):
-    """A pod that no node has a place for until there is a slice of this topology."""
+    """Return a pod that cannot be scheduled until a slice of this topology exists."""
     container = {"name": "main", "image": "image", "command": ["true"]}
     spec = {
         "restartPolicy": "Never",

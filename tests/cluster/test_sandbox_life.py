@@ -1,4 +1,4 @@
-"""A sandbox that is killed, started twice, has another beside it, and is taken down."""
+"""A sandbox that is killed, started twice, run beside another, and taken down."""
 
 import shutil
 
@@ -18,7 +18,7 @@ def test_killed_store_and_api_server_come_back_with_their_state(box, cluster):
     box.tpu("up")
     status = box.status()
     assert status["running"]
-    # Others may have left as well: whoever loses its lease does.
+    # Others may have restarted as well, because losing a lease ends a component.
     restarted = {one["name"] for one in status["components"] if one["restarts"]}
     assert restarted >= {"etcd", "kube-apiserver", "jobset", "kueue"}
     cluster = box.cluster
@@ -54,7 +54,7 @@ def test_two_side_by_side_do_not_see_each_other_and_one_leaves_the_other_alone(b
 
 
 def comes_and_goes_with_its_deployment(bare):
-    """A release, in a sandbox that has none: applied by its public address, and deleted."""
+    """Apply and delete a release by its public address, in a sandbox without addons."""
 
     def kubectl(*words):
         done = bare.tpu("shell", "--", "kubectl", *words, check=False)
@@ -70,7 +70,7 @@ def comes_and_goes_with_its_deployment(bare):
     version = bare.status()["versions"]["jobset"]
     release = f"https://github.com/kubernetes-sigs/jobset/releases/download/{version}/manifests.yaml"
     deployment = ("--namespace=jobset-system", "deployment/jobset-controller-manager")
-    for _ in range(2):  # whoever is not sure that it is there applies it again
+    for _ in range(2):  # apply is repeatable
         kubectl("apply", "--server-side", "--force-conflicts", f"--filename={release}")
         kubectl("wait", *deployment, "--for=condition=Available", "--timeout=10m")
     assert runs()

@@ -1,4 +1,4 @@
-"""A thousand hosts and a hundred jobs in one queue at once: admitted in order, as many as there is place for."""
+"""A thousand hosts and a hundred jobs in one queue: admitted in order, as many as fit."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def admitted(workload: Doc) -> bool:
 
 
 def place_in_line(workload: Doc) -> tuple[int, str]:
-    """Higher priorities go first, and of one priority those that came first: times are whole seconds."""
+    """Return the sort key of a workload: higher priorities first, then the earliest. Times are whole seconds."""
     return -workload["spec"]["priority"], workload["metadata"]["creationTimestamp"]
 
 
@@ -42,8 +42,10 @@ def owner(workload: Doc) -> str:
 
 
 def test_hundred_jobs_on_a_thousand_hosts_are_admitted_in_order_and_run(cluster: Cluster):
-    """Kueue looks again at jobs that did not fit a second after there is room, and others may slip in meanwhile. So the
-    queue is held while room is made."""
+    """Hold the queue while room is made.
+
+    Kueue looks again at jobs that did not fit a second after there is room, and others may be admitted meanwhile.
+    """
     crowd.add_hosts(cluster)
     crowd.hold_queue(cluster, hold=True)
     sent = {made.id for made in crowd.send_jobs(cluster, ["sleep", "36000"])}
@@ -55,7 +57,7 @@ def test_hundred_jobs_on_a_thousand_hosts_are_admitted_in_order_and_run(cluster:
     assert len({priority for priority, _ in line}) == len(crowd.PRIORITIES)
 
     def running() -> dict[str, int]:
-        """Hosts that run, by job."""
+        """Return the running hosts by job."""
         found = cluster.list("Pod", crowd.TEAM, fields="status.phase=Running")
         return dict(Counter(pod["metadata"]["labels"][JOB] for pod in found))
 

@@ -1,4 +1,4 @@
-"""What every home of the store promises, shown on Firestore: Google's own emulator of it."""
+"""Conformance of the Firestore store, on Google's emulator."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def address() -> str:
 
 @pytest.fixture
 def client(environment: Mapping[str, str]) -> Iterator[Any]:
-    """A plain client, as somebody else's program has it."""
+    """Yield a plain client, as another program would use it."""
     from google.cloud import firestore
 
     made = firestore.Client(project=PROJECT)
@@ -89,7 +89,7 @@ def test_document_that_a_plain_client_damaged_is_listed_as_broken(store, client)
 
 
 def test_document_that_is_too_large_is_refused_before_it_is_sent(store):
-    unlimited = replace(JOBS, limit=0)  # records of jobs have a lower one
+    unlimited = replace(JOBS, limit=0)  # records of jobs have a lower limit
     with pytest.raises(Invalid, match="the job a-1 takes 1,1"):
         store.create(unlimited, "a-1", job(plan={"filler": "x" * 1_100_000}))
     store.create(unlimited, "a-2", job(plan={"filler": "x" * 1_040_000}))
@@ -97,7 +97,7 @@ def test_document_that_is_too_large_is_refused_before_it_is_sent(store):
 
 
 def test_lease_that_changes_hands_between_check_and_write_refuses_the_write(store, home):
-    """The server itself checks the lease again, in the very batch."""
+    """Check the lease in the server, in the same batch as the write."""
     entry = store.create(JOBS, "a-1", job())
     lease = store.acquire("a-1", A, LONG)
     other = home.open()
@@ -184,7 +184,7 @@ def test_server_away_calls_fail_soon_and_watches_rest_until_it_is_back(firestore
         assert threading.active_count() <= threads
     finally:
         firestore_server.start()
-    # Each time another: a call whose answer did not come in time may have been carried out.
+    # A new key each time, because a call without an answer may have succeeded.
     until(lambda: not fails(lambda: add(store, f"b-{time.monotonic_ns()}")), "the server to be back")
     woken.clear()
     until(

@@ -1,7 +1,6 @@
-"""Teams on a real control plane with real Kueue: order, eviction and resume, borrowing, and walls between them.
+"""Teams on a real control plane with real Kueue: order, eviction and resume, borrowing, and isolation.
 
-Hosts are simulated by kwok, on which a pod can `sleep`. Two slices of v4-16 are all there is, so that everybody is in
-somebody's way.
+Hosts are simulated by kwok, on which a pod can `sleep`. There are only two slices of v4-16, so that jobs compete.
 """
 
 import json
@@ -33,7 +32,7 @@ NUMBERS = count()
 
 
 class Desk:
-    """`tpu` as somebody has it who works with a sandbox."""
+    """The `tpu` command of a user of a sandbox."""
 
     def __init__(self, sandbox):
         self.sandbox, self.home, self.kubeconfig = sandbox, sandbox.home, sandbox.place.kubeconfig
@@ -50,7 +49,7 @@ class Desk:
         return ended
 
     def queue(self):
-        """What `tpu team queue --json` prints, without the second that a process takes to start."""
+        """Return the content of `tpu team queue --json`, without the second that a process takes to start."""
         queues, _ = registry.read_queues(self.sandbox.cluster)
         return queue_rows.queues_of(queues), queue_rows.jobs(queues)
 
@@ -58,11 +57,11 @@ class Desk:
         return next(row for row in self.queue()[1] if row.job == job)
 
     def common(self):
-        """What the common queue has of v4-16."""
+        """Return the row of the common queue for v4-16."""
         return next(row for row in self.queue()[0] if (row.queue, row.tpu) == ("tpu", "v4-16"))
 
     def change(self, name, **options):
-        """As `tpu team add`, in this process."""
+        """Change a team as `tpu team add` does, in this process."""
         cluster = self.sandbox.cluster
         registry.apply(cluster, registry.plan(cluster, request(name, **options), ACCOUNT), ACCOUNT, SystemClock())
 
@@ -99,7 +98,7 @@ def desk(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def cluster(desk):
-    """Two slices, one queue over them, and the team that comes with a cluster."""
+    """Create two slices, one queue over them, and the team that comes with a cluster."""
     cluster = desk.sandbox.cluster
     for pool in ("pool-0", "pool-1"):
         for node in nodes(pool, V4_16):
@@ -111,7 +110,7 @@ def cluster(desk):
 
 @pytest.fixture
 def team(desk, cluster):
-    """Makes teams that go with the test."""
+    """Create teams that are deleted after the test."""
     made = []
 
     def add(**options):
@@ -135,7 +134,7 @@ def apply(cluster, team, name, **fields):
 
 
 def send(cluster, team, name, **fields):
-    """A job that Kueue knows of; its id."""
+    """Send a job, wait until Kueue has a workload for it, and return its id."""
     made = apply(cluster, team, name, **fields)
     until(lambda: [one for one in cluster.list("Workload", team) if owner(one) == made.id], f"{made.id} is not queued")
     return made.id
@@ -146,7 +145,7 @@ def owner(workload):
 
 
 def running(cluster, team):
-    """Jobs of a team whose hosts all run, with the ids of those pods."""
+    """Return jobs of a team whose hosts all run, with the ids of those pods."""
     on = {}
     for pod in cluster.list("Pod", team):
         if pod["status"].get("phase") == "Running" and "deletionTimestamp" not in pod["metadata"]:
@@ -164,7 +163,7 @@ def test_team_is_what_was_asked_for_and_asking_twice_changes_nothing(desk, clust
     def versions():
         kinds = ("ClusterQueue", "LocalQueue", "Role", "RoleBinding", "ServiceAccount", "ClusterRoleBinding")
         found = [one["metadata"] for kind in kinds for one in cluster.list(kind)]
-        # Where there is a status, others write it: then what was asked for has a count of its own.
+        # Other components write the status of some objects; their generation counts only changes of the spec.
         return [(one["name"], one.get("generation") or one["resourceVersion"]) for one in found]
 
     queues = {one["metadata"]["name"]: one["spec"] for one in cluster.list("ClusterQueue")}
@@ -183,7 +182,7 @@ def test_two_teams_and_three_priorities_over_one_queue_go_in_order_evict_and_res
     low = send(cluster, red, "low", priority="low")
     until(lambda: low in running(cluster, red), "the first job runs")
     first = running(cluster, red)[low]
-    time.sleep(1.1)  # who came first is known to the second
+    time.sleep(1.1)  # creation times have a resolution of a second
     later = send(cluster, red, "later", priority="low")
     until(lambda: later in running(cluster, red), "two jobs run on two slices")
     middle = send(cluster, blue, "middle")
@@ -222,7 +221,7 @@ def test_quota_is_lent_while_idle_and_taken_back_whatever_the_priority(desk, clu
         common = desk.common()
         return (common.own, common.used, common.borrowed) == ("1", "2", "1")
 
-    until(lent, "Kueue counts what it lent")  # it writes a queue's status some time after it lets a job in
+    until(lent, "Kueue counts what it lent")  # Kueue writes a queue's status some time after admission
     until(lambda: "borrows 1 × v4-16" in desk.row(jobs[0]).why, "the job says what it borrows")
     mine = send(cluster, owner_, "mine", priority="low")
     until(lambda: mine in running(cluster, owner_), "the owner gets its quota back")
@@ -305,7 +304,7 @@ def test_quotas_beyond_what_there_is_are_refused_and_change_nothing(desk, cluste
 
 
 def as_member(desk, cluster, team):
-    """The cluster as an account of a team sees it, and the kubeconfig with which it does."""
+    """Return the cluster as seen by an account of a team, and its kubeconfig."""
     cluster.apply({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "robot", "namespace": team}})
     asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}}
     token = cluster.call("POST", f"/api/v1/namespaces/{team}/serviceaccounts/robot/token", body=asked)
@@ -320,7 +319,7 @@ def as_member(desk, cluster, team):
 
 
 def allowed(call):
-    """Whether one may, whatever comes of it."""
+    """Check that a call is permitted, whatever its result."""
     try:
         call()
     except Denied:

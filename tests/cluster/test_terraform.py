@@ -1,4 +1,4 @@
-"""The Terraform modules with the real provider's schema: their own tests, their refusals, what a change would do."""
+"""The Terraform modules with the real provider's schema: their own tests, refusals, and effects of changes."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ GUIDE = {
     "tpu_type": "null",
     "capacity": '"on-demand"',
 }
-"""Every variable of the guide with its default: None where it must be given, ... where the guide's gave too much."""
+"""Variables of the guide with their defaults: None if required, ... where the guide's default gave too much."""
 
 ASKED = {
     "project_id": "tpu-project",
@@ -66,7 +66,7 @@ ASKED = {
 
 
 class Workspace:
-    """A folder with a copy of a module in it, initialised without a backend."""
+    """A folder with a copy of a module, initialized without a backend."""
 
     def __init__(self, module: Path, folder: Path, environment: dict[str, str]) -> None:
         self.folder, self.environment = folder, environment
@@ -78,7 +78,7 @@ class Workspace:
         return subprocess.run(command, cwd=self.folder, env=self.environment, capture_output=True, text=True)
 
     def plan(self, variables: dict) -> dict:
-        """The plan for these variables from what is in the state, without asking any cloud."""
+        """Return the plan for these variables from the current state, without requests to a cloud."""
         done = self.refused_or_planned(variables)
         assert done.returncode == 0, done.stderr
         return json.loads(self.run("show", "-json", "plan").stdout)
@@ -88,7 +88,7 @@ class Workspace:
         return self.run("plan", "-refresh=false", "-no-color", "-out=plan")
 
     def refusal(self, variables: dict) -> str:
-        """The words of the error, without the frame that Terraform draws around them."""
+        """Return the text of the error, without Terraform's frame."""
         done = self.refused_or_planned(variables)
         assert done.returncode == 1, "nothing was refused"
         return re.sub(r"[\s│╷╵]+", " ", done.stderr)
@@ -111,7 +111,7 @@ def resources(plan: dict, kind: str) -> list[dict]:
 
 
 def variables_of(text: str) -> dict[str, str | None]:
-    """Name and default of every variable; None for one without a default."""
+    """Return the name and default of every variable, None for one without a default."""
     blocks = re.findall(r'^variable "(\w+)" \{\n(.*?)^\}', text, re.MULTILINE | re.DOTALL)
     found = {name: re.search(r"^  default\s+= (.*)$", body, re.MULTILINE) for name, body in blocks}
     return {name: default[1] if default else None for name, default in found.items()}
@@ -136,7 +136,7 @@ def test_terraform_test_passes(root, file):
 
 
 def test_terraform_tests_do_not_keep_opentofu_from_starting():
-    """It reads them even for `init`, and knows no mocks in files of their own."""
+    """OpenTofu reads them even for `init`, and does not support mocks in separate files."""
     for path in (TERRAFORM / "tests").glob("*.tftest.hcl"):
         mocks = re.findall(r'^mock_provider "\w+" \{\n(.*?)^\}', path.read_text(), re.MULTILINE | re.DOTALL)
         assert not [mock for mock in mocks if re.search(r"^\s*source\b", mock, re.MULTILINE)], path
@@ -149,7 +149,7 @@ def test_terraform_test_covers_module(module):
 
 
 def test_terraform_test_notices_a_broken_module(tmp_path, terraform_environment):
-    """Without its trigger a new topology would be sent as an update, which GKE refuses."""
+    """Remove the trigger: then a new topology would be sent as an update, which GKE refuses."""
     broken = Workspace(TERRAFORM, tmp_path / "terraform", terraform_environment)
     pools = broken.folder / "modules" / "tpu_pools" / "main.tf"
     text = pools.read_text()
@@ -179,7 +179,7 @@ def test_readme_tables_are_current():
 
 
 def test_what_is_counted_now_is_moved_from_the_address_it_had():
-    """Else who upgrades reads of things that are destroyed and made anew, or has to know what Terraform guesses."""
+    """Require `moved` blocks, so that upgrades do not report or guess replacements."""
     counted = 0
     for folder in (TERRAFORM / "modules").iterdir():
         text = "".join(path.read_text() for path in folder.glob("*.tf"))
@@ -196,7 +196,7 @@ def test_catalogue_of_the_module_equals_the_packages():
 
 
 def test_nothing_is_taken_from_a_registry_unpinned():
-    """A module that moved under its users turned on deletion protection: ours are local, the provider has bounds."""
+    """Require local modules and provider bounds: an upstream module change once enabled deletion protection."""
     for path in TERRAFORM.rglob("*.tf"):
         if ".terraform" in path.parts:
             continue
@@ -208,7 +208,7 @@ def test_nothing_is_taken_from_a_registry_unpinned():
 
 
 def test_google_is_the_only_provider(environment_plan):
-    """One for Kubernetes would be configured from the cluster of the same run, and lose it when the cluster changes."""
+    """Exclude a Kubernetes provider: configured from a cluster of the same run, it breaks when the cluster changes."""
     builtin, google = sorted({one["provider_name"].split("/", 1)[1] for one in environment_plan["resource_changes"]})
     assert (builtin, google) == ("builtin/terraform", "hashicorp/google")
 
@@ -222,7 +222,7 @@ def test_modules_configure_no_provider_and_need_no_newer_terraform():
 
 
 def test_validations_look_at_their_own_variable_alone():
-    """Looking at others came with Terraform 1.9, and Infrastructure Manager runs 1.5.7."""
+    """Forbid references to other variables, which need Terraform 1.9: Infrastructure Manager runs 1.5.7."""
     blocks = re.findall(
         r'^variable "(\w+)" \{\n(.*?)^\}', (TERRAFORM / "variables.tf").read_text(), re.MULTILINE | re.DOTALL
     )
@@ -301,7 +301,7 @@ def shapes(tmp_path_factory: pytest.TempPathFactory, terraform_environment: dict
 
 @pytest.fixture(scope="module")
 def refusals(shapes: Workspace) -> str:
-    """What Terraform says to all wrong pools at once: every problem is named, not the first alone."""
+    """Return Terraform's errors for all wrong pools in one plan, which must name every problem."""
     pools = {name: pool for name, (pool, _) in REFUSED.items()}
     return shapes.refusal({"pools": pools, "zone": "us-central2-b", "gke_version": "1.32"})
 
@@ -385,7 +385,7 @@ def test_plan_gives_storage_on_the_bucket_alone(environment_plan):
     workloads = "serviceAccount:cloud-tpu-sa@tpu-project.iam.gserviceaccount.com"
     granted = {(one["role"], one["member"]) for one in resources(environment_plan, "google_storage_bucket_iam_member")}
     assert granted == {("roles/storage.legacyBucketReader", workloads), ("roles/storage.objectUser", workloads)}
-    # Authoritative bindings would take the role from everybody else.
+    # Authoritative bindings would remove the role from all other members.
     assert not [one for one in environment_plan["resource_changes"] if one["type"].endswith("_iam_binding")]
 
 
@@ -404,11 +404,11 @@ def test_plan_protects_nothing_from_destroy(environment_plan):
 
 
 def state_of(plan: dict) -> dict:
-    """The state that applying this plan of pools would leave, as far as the next plan looks at it."""
+    """Return the state that applying this plan of pools leaves, as far as the next plan reads it."""
     found: dict[tuple[str, str], dict] = {}
     for one in plan["planned_values"]["root_module"]["resources"]:
         if (one["type"], one["name"]) == ("terraform_data", "autoscaling"):
-            continue  # as in an environment from before there was any: no pool is replaced when it comes
+            continue  # environments created before it exist; adding it replaces no pool
         values = {**one["values"], "id": one["address"]}
         provider = one["provider_name"]
         if one["type"] == "terraform_data":
@@ -427,7 +427,6 @@ def state_of(plan: dict) -> dict:
 
 @pytest.fixture(scope="module")
 def pools(tmp_path_factory: pytest.TempPathFactory, terraform_environment: dict[str, str]) -> Workspace:
-    """Four pools that are there already."""
     folder = tmp_path_factory.mktemp("pools") / "tpu_pools"
     environment = {**terraform_environment, "GOOGLE_PROJECT": "tpu-project"}
     workspace = Workspace(TERRAFORM / "modules" / "tpu_pools", folder, environment)

@@ -1,4 +1,4 @@
-"""Terraform, Cloud Build files and the Dockerfile, judged by checkov. Waivers stand in the files with their reason."""
+"""Terraform, Cloud Build files and the Dockerfile, checked by checkov. Waivers are in the files with their reasons."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def checkov(*words: str | Path) -> dict[str, int]:
-    """How many checks passed, failed and were waived; the failed ones fail the test with their names."""
+    """Return the counts of passed, failed and waived checks. Failed checks fail the test with their names."""
     places = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     program = shutil.which("checkov", path=places)
     if program is None:
@@ -42,7 +42,7 @@ def test_checkov_finds_nothing_in_terraform():
     assert all(len(reason) > 30 for reason in waivers)
     found = checkov("--directory", ROOT / "terraform", "--framework", "terraform")
     assert found["passed"] > 50
-    # One for the root module at least; the examples call the same modules again.
+    # At least one for the root module; the examples call the same modules again.
     assert found["skipped"] >= len(waivers)
     assert found["failed"] == found["parsing_errors"] == 0
 

@@ -1,6 +1,6 @@
-"""The two Cloud Build files, step by step, with tools that answer what a test wants to see the build meet.
+"""The two Cloud Build files, step by step, with tools whose answers each test chooses.
 
-Refusals come from the real Terraform. The whole life of an environment in a sandbox has a file of its own.
+Refusals come from the real Terraform. tests/cluster/test_provision.py covers the whole life of an environment.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ NOTHING = (
     *(("terraform/queues.py", 0, ""), ("pip install", 0, "")),
     *(("terraform ", 0, "{}"), ("kubectl", 0, ""), ("gcloud", 0, "")),
 )
-"""Answers with which every tool does nothing, and the build may do what it likes."""
+"""Answers with which every tool does nothing, and the build has every permission."""
 REQUIRED = ("_TF_STATE_BUCKET", "_REGION", "_ZONE", "_ARTIFACT_REPOSITORY_BUCKET_NAME")
 
 
@@ -80,7 +80,7 @@ class TestFiles:
         images = {step["name"] for step in yaml.safe_load(file.read_text())["steps"]}
         pinned = re.compile(r":\d+\.\d+\.\d+(-slim)?(@sha256:[0-9a-f]{64})?$")
         assert all(pinned.search(image) for image in images), images
-        # The digest of Google's own image is not known here.
+        # The digest of Google's own image is unknown.
         assert [image for image in images if "@" not in image] == [
             "gcr.io/google.com/cloudsdktool/google-cloud-cli:528.0.0"
         ]
@@ -202,9 +202,9 @@ MARKED = (
     "found",
     [
         "",
-        " registry.k8s.io/{0}/{0}:{1}",  # half an installation: it was never marked
+        " registry.k8s.io/{0}/{0}:{1}",  # half an installation, never marked
         "v0.1.0 registry.k8s.io/{0}/{0}:v0.1.0",
-        "{1} registry.k8s.io/{0}/{0}:v0.1.0",  # somebody changed it since
+        "{1} registry.k8s.io/{0}/{0}:v0.1.0",  # changed by hand since
         "v0.1.0 registry.k8s.io/{0}/{0}:{1}",  # half an upgrade
     ],
     ids=["nothing", "unmarked", "older", "changed", "half-way"],
@@ -363,7 +363,10 @@ def test_destroy_that_leaves_something_fails(builder):
 
 
 class TestRefusedBeforeAnythingIsMade:
-    """The build asks for itself and its account at a Cloud Build that answers as Google does."""
+    """Refusals before any change.
+
+    The build queries itself and its account from a Cloud Build that answers as Google does.
+    """
 
     @pytest.fixture
     def refused(self, builder):

@@ -1,4 +1,4 @@
-"""The examples compose the modules: each is valid, and can be planned where what it names exists."""
+"""The examples compose the modules: each is valid, and can be planned where its inputs exist."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ MAKING = {
     "existing-network of a host project": NODES,
     "single-pool-spot": {"network", *NODES},
 }
-"""The modules of each example that would make something."""
+"""The modules of each example that create resources."""
 
 
 @pytest.fixture(scope="module")
 def google(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulator]:
-    """Two projects, each with a network that has a subnet in the regions of the examples."""
+    """Create two projects, each with a network that has a subnet in the regions of the examples."""
     settings = Settings(projects=("tpu-project", "host-project"), enabled=EVERY_API, seconds={"": 0.0})
     with Emulator(tmp_path_factory.mktemp("google"), settings) as running:
         for project in settings.projects:

@@ -1,8 +1,8 @@
-"""The environment's life with every command line it is meant for, and what a failed apply leaves behind.
+"""The environment's life with every supported command line, and the leftovers of a failed apply.
 
-Terraform 1.5.7 (what Infrastructure Manager runs), the Terraform on PATH and OpenTofu, each with the real provider
-against the emulator. Then, with the Terraform on PATH, faults drawn from twenty seeds strike the first apply: the
-second one ends clean, and the cloud holds what the state holds, no more and no less.
+Terraform 1.5.7 (the version of Infrastructure Manager), the Terraform on PATH and OpenTofu run with the real provider
+against the emulator. Then, with the Terraform on PATH, faults from twenty seeds hit the first apply: the second one
+ends clean, and the cloud holds exactly the resources of the state.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ IN_PLACE: dict[str, Any] = {
     "force_destroy": True,
     "deletion_protection": False,
 }
-"""Everything that can be changed without making something anew."""
+"""Changes that recreate nothing."""
 KINDS = {
     "google_artifact_registry_repository": "repository",
     "google_compute_firewall": "firewall",
@@ -59,7 +59,7 @@ OPERATIONS = ("CREATE_CLUSTER", "CREATE_NODE_POOL", "DELETE_NODE_POOL", "insert"
 
 
 class Versioned(Environment):
-    """The environment under a command line of one's own choice."""
+    """The environment under a given command line."""
 
     cli = "terraform"
 
@@ -71,7 +71,7 @@ class Versioned(Environment):
         (self.folder / "terraform.tfvars.json").write_text(json.dumps({**SMALL, **changes}))
 
     def planned(self) -> dict[str, list[str]]:
-        """What a plan would do, by address; what stays as it is is left out."""
+        """Return the actions of a plan by address. Unchanged resources are left out."""
         done = self.run("plan", "-out=planned")
         assert done.returncode == 0, done.stderr
         shown = json.loads(self.run("show", "-json", "planned").stdout)
@@ -83,7 +83,7 @@ class Versioned(Environment):
         assert done.returncode == 0, done.stdout + done.stderr
 
     def held(self) -> set[str]:
-        """What the state says there is, in the words of the cloud's inventory."""
+        """Return the resources of the state, named as in the cloud's inventory."""
         return {f"{KINDS[kind]} {_name(kind, attributes)}" for kind, attributes in self._resources() if kind in KINDS}
 
     def grants_held(self) -> set[tuple[str, str]]:
@@ -152,14 +152,14 @@ def _from_apply_to_destroy(line: CommandLine, folder: Path) -> None:
 
         done = environment.run("destroy", "-auto-approve")
         assert done.returncode == 0, done.stderr
-        # The provider does not wait for the database to go.
+        # The provider does not wait for the deletion of the database.
         until(lambda: environment.things() == set())
         assert environment.held() == set()
 
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory: pytest.TempPathFactory, terraform_environment: dict[str, str]) -> Path:
-    """The root module, initialised once; every seed has a copy of it and a cloud of its own."""
+    """Initialize the root module once. Every seed has a copy of it and its own cloud."""
     folder = tmp_path_factory.mktemp("prepared")
     with Emulator(folder / "google", Settings(**QUICK)) as google:
         return Versioned(folder / "tf", google, terraform_environment).folder
@@ -174,7 +174,7 @@ class Prepared(Versioned):
 
 
 def drawn(seed: int) -> list[Fault]:
-    """One to three faults of any kind that can strike while an environment is made."""
+    """Return one to three faults of any kind that can occur while an environment is created."""
     dice = random.Random(seed)
     kinds = dice.choices(
         ("refuse", "fail", "slow", "stockout", "quota", "broken"), (6, 6, 2, 2, 2, 2), k=dice.randint(1, 3)
@@ -198,7 +198,7 @@ def drawn(seed: int) -> list[Fault]:
 def _struck_by_faults(seed: int, folder: Path, prepared: Path, variables: dict[str, str]) -> None:
     with Emulator(folder / "google", Settings(**QUICK, seed=seed)) as google:
         environment = Prepared(folder / "tf", prepared, google, variables)
-        # As it is by default. A cluster that was made half-way is made anew, which protection would forbid.
+        # The default. Deletion protection would forbid to recreate a partially created cluster.
         environment.ask_for(deletion_protection=False)
         for fault in drawn(seed):
             google.cloud.faults.set(fault)
@@ -220,8 +220,10 @@ def lives(
     terraform_environment: dict[str, str],
     prepared: Path,
 ) -> Iterator[dict[str | int, Future[None]]]:
-    """Every life that a test asks for, by command line or seed. Most of one is the provider's waiting for Google's
-    sake, so three are lived at a time."""
+    """Start every life that a test requests, by command line or seed.
+
+    Three run at a time, because most of one is waiting in the provider.
+    """
     with ThreadPoolExecutor(3) as pool:
         made: dict[str | int, Future[None]] = {}
         for item in request.session.items:
@@ -249,7 +251,7 @@ def test_apply_after_an_apply_that_faults_ended_is_clean_and_nothing_is_orphaned
 def test_protected_cluster_that_was_half_made_is_deleted_by_hand_and_then_made(
     prepared, tmp_path, terraform_environment
 ):
-    """What the hint says: Terraform makes what was half made anew, and may not delete what is protected."""
+    """Follow the hint: Terraform recreates a partial cluster, and must not delete a protected one."""
     with Emulator(tmp_path / "google", Settings(**QUICK)) as google:
         environment = Prepared(tmp_path / "tf", prepared, google, terraform_environment)
         environment.ask_for()

@@ -1,4 +1,4 @@
-"""TPU VMs of the sandbox as real programs meet them: OpenSSH, gcloud and JAX. Only the emulator runs."""
+"""TPU VMs of the sandbox with real programs: OpenSSH, gcloud and JAX. Only the emulator runs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ZONE = "us-central2-b"
 
 @dataclass(frozen=True)
 class Shell:
-    """What `tpu sandbox shell` gives to a person who has a home of their own."""
+    """The environment of `tpu sandbox shell`, for a user with a separate home."""
 
     vms: TpuVms
     home: Path
@@ -56,7 +56,7 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
         if shutil.which(program) is None:
             pytest.fail(f"{program} is not on PATH: install OpenSSH's client (apt install openssh-client) and gcloud")
     home = tmp_path_factory.mktemp("home")
-    # What a user who is not root has: port 22 is not theirs, and the wrappers have to know the way.
+    # As for a user without root: port 22 is unavailable, so the wrappers have to set the port.
     usual, network.SSH_PORTS = network.SSH_PORTS, (9822, 9822)
     try:
         with TpuVms(tmp_path_factory.mktemp("google")) as vms:
@@ -121,7 +121,7 @@ def test_gcloud_logs_in_with_os_login(shell):
     tpu_vm = ("gcloud", "compute", "tpus", "tpu-vm")
     done = shell.run(*tpu_vm, "ssh", "personal", "--command=echo $USER")
     assert done.stdout == "owner_example_com\n"
-    # Keys in metadata count for nothing there, although gcloud writes them.
+    # OS Login ignores keys in metadata, although gcloud writes them.
     assert shell.ssh("ada@personal-w-0", "true").returncode == 255
 
 
@@ -157,7 +157,7 @@ def test_jax_finds_its_peers_over_two_slices_of_two_hosts_without_an_argument(sh
     until(lambda: shell.vms.ask("GET", f"{where}/multi")["state"]["state"] == "ACTIVE")
     hosts = [f"ada@multi-{number}-w-{worker}" for number in (0, 1) for worker in (0, 1)]
     until(lambda: "multi-1-w-1" in shell.vms.emulator.hypervisor.ssh.file.read_text())
-    for host in hosts:  # one that does not listen yet would keep the others waiting for it
+    for host in hosts:  # a host that does not listen yet would delay the others
         until(lambda host=host: shell.ssh(host, "true").returncode == 0)
     with ThreadPoolExecutor(4) as threads:
         done = list(threads.map(lambda host: shell.ssh(host, COMMAND), hosts))

@@ -1,4 +1,4 @@
-"""What the job manager promises, shown on the embedded home of the store. The shared one's turn is in tests/cluster."""
+"""Conformance of the job manager on the embedded store. For the shared store, see tests/cluster."""
 
 from __future__ import annotations
 

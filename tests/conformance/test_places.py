@@ -1,4 +1,4 @@
-"""The promises of a place, on this machine."""
+"""Conformance of the local place."""
 
 from __future__ import annotations
 

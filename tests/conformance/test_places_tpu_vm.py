@@ -1,4 +1,4 @@
-"""The promises of a place, on TPU VMs of a cloud that acts by itself."""
+"""Conformance of the TPU VM place, on a cloud that acts by itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every home of the store promises, shown on the embedded one. The shared one's turn is in tests/cluster."""
+"""Conformance of the embedded store. For the shared store, see tests/cluster."""
 
 from __future__ import annotations
 

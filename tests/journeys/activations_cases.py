@@ -1,4 +1,4 @@
-"""Extraction of activations, examples/04-activations: the numbers of transformers, whatever a batch is made of."""
+"""Extraction of activations with examples/04-activations: the same numbers as transformers, independent of batching."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HOOKS = "residual,attention,mlp,embedding,final_norm,logits"
 
 @pytest.fixture(scope="module")
 def example():
-    """The modules of the example, imported as it imports them and forgotten afterwards."""
+    """Yield the modules of the example, imported as it imports them and forgotten afterwards."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(EXAMPLE))
         patch.setenv("JAX_PLATFORMS", "cpu")
@@ -90,7 +90,7 @@ def test_what_a_sample_gets_does_not_depend_on_its_company(example, checkpoint, 
 
     def by_id(chosen: list[dict]) -> dict[int, bytes]:
         (tmp_path / "shard").write_bytes(program(chosen))
-        arrays = example.tensors.mapped(tmp_path / "shard")  # read to the end before the next is written
+        arrays = example.tensors.mapped(tmp_path / "shard")  # read completely before the next shard is written
         assert [name for name in arrays if "." in name] == ["residual.0", "residual.2"]
         ids = json.loads(example.tensors.header(tmp_path / "shard")[0]["__metadata__"]["ids"])
         rows = zip(arrays["offsets"], arrays["offsets"][1:], strict=False)

@@ -1,7 +1,8 @@
-"""A place that acts by itself: it queues, evicts, restarts, preempts, loses hosts and forgets between any two calls,
-loses answers, and refuses what a real one would suffer from. A seed makes it repeatable.
+"""A place that acts by itself between calls: it queues, evicts, restarts, preempts, loses hosts and forgets.
 
-One object stands for a job there, as a JobSet does: it lives through many attempts and counts restarts and evictions.
+It also loses answers, and refuses calls that would harm a real place. A seed makes it repeatable.
+
+One object represents a job there, as a JobSet does: it lives through many attempts and counts restarts and evictions.
 """
 
 from __future__ import annotations
@@ -24,17 +25,17 @@ ONE_BY_ONE = ("evict", "lose", "preempt", "break", "finish")
 
 @dataclass
 class Object:
-    """What the place has of one job."""
+    """The state of one job in the place."""
 
     uid: int
-    first: int  # the attempt that it was made for
+    first: int  # the attempt that created it
     plan: Plan
     phase: str = "queued"  # queued | running | completed | failed | leaving
     since: float = 0.0
-    number: int = 0  # of the attempt that it is at
+    number: int = 0  # of its current attempt
     saved: int = -1
     charged: int = 0
-    history: dict[int, tuple[Reason, float]] = field(default_factory=dict)  # how attempts ended, by number
+    history: dict[int, tuple[Reason, float]] = field(default_factory=dict)  # ends of attempts by number
 
     @property
     def unfinished(self) -> bool:
@@ -53,14 +54,14 @@ class AutonomousPlace(BarePlace):
         self._answers_lost, self._forgets_after = answers_lost, forgets_after
         self.objects: dict[str, Object] = {}
         self.uids = 0
-        self.truth: Counter[tuple[str, Budget]] = Counter()  # what really ended attempts, by who pays
-        self.calm = False  # nothing bad happens any more
-        self.errors: dict[str, int] = {}  # programs that break, and how often still
+        self.truth: Counter[tuple[str, Budget]] = Counter()  # real ends of attempts, by the budget charged
+        self.calm = False  # no more faults
+        self.errors: dict[str, int] = {}  # remaining failures of programs by job
 
-    # What happens by itself
+    # Spontaneous events
 
     def advance(self) -> None:
-        """Whatever happens to happen between two calls."""
+        """Let events happen between two calls."""
         for job_id, it in list(self.objects.items()):
             self._advance(job_id, it)
 
@@ -115,7 +116,7 @@ class AutonomousPlace(BarePlace):
         it.since = self._clock.now()
         self.truth[job_id, MEANINGS[reason].budget] += 1
 
-    # The contract
+    # The contract of a place
 
     def live(self, job_id: str) -> bool:
         it = self.objects.get(job_id)
@@ -134,7 +135,7 @@ class AutonomousPlace(BarePlace):
             if it.unfinished:
                 raise Conflict(f"it is at attempt {it.number} and has not ended")
             if it.first >= attempt.number:
-                return  # it was made for this attempt, and has ended since
+                return  # created for this attempt, and ended since
             it.phase, it.since = "leaving", self._clock.now()
             raise NotYet("the last one is being removed")
         self.uids += 1

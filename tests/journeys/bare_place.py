@@ -1,4 +1,4 @@
-"""What a simulated place has nothing to say about."""
+"""Trivial implementations of a place's methods, shared by simulated places."""
 
 from __future__ import annotations
 

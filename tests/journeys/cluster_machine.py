@@ -1,4 +1,4 @@
-"""A person's machine on which gcloud, kubectl and terraform have stand-ins: what they are told is written down."""
+"""A user's machine with stand-ins for gcloud, kubectl and terraform, which record their calls."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ PREVIEW = {
         },
     ]
 }
-"""What Infrastructure Manager would do, as it exports it."""
+"""A preview as Infrastructure Manager exports it."""
 
 PODS = {
     "items": [
@@ -89,7 +89,7 @@ def deletes(kind, **before):
 
 @dataclass
 class Machine:
-    """A person's machine: a folder with a cluster file, and programs that stand in for the real ones."""
+    """A user's machine: a folder with a cluster file, and stand-ins for the real programs."""
 
     folder: Path
 
@@ -124,7 +124,7 @@ class Said:
 
 
 def make(tmp_path, monkeypatch):
-    """One with a cluster file in its folder, which is the one that commands run in."""
+    """Return a machine with a cluster file in the working directory of commands."""
     bin_folder = tmp_path / "bin"
     bin_folder.mkdir()
     for name in ("gcloud", "kubectl", "terraform"):

@@ -1,4 +1,4 @@
-"""`tpu` as a person has it: the real command in a process of its own, with a home of its own."""
+"""The real `tpu` command in a separate process with a separate home."""
 
 from __future__ import annotations
 
@@ -24,24 +24,29 @@ FIRST = ("test_pretrain_resume", "test_pretrain_parts")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What trains a model comes first: a worker that has all of a file trains once for it, and nobody is alone with one
-    at the end."""
+    """Run tests that train a model first, so that no worker is left alone with one at the end.
+
+    A worker that has all of a file trains once for it.
+    """
     items.sort(key=lambda item: item.path.stem not in FIRST)
 
 
 def _heed_signals() -> None:
-    """A shell's & and nohup have these ignored, and whoever starts the tests that way starts their children so too."""
+    """Restore the default signal handlers.
+
+    Tests started with `&` or nohup would pass ignored signals to their children.
+    """
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
 
 
 class Tpu:
-    """Runs the command. Nothing of the caller's environment but PATH reaches it."""
+    """A runner of the command. It passes only PATH from the caller's environment."""
 
     def __init__(self, home: Path, folder: Path) -> None:
         self.home, self.folder = home, folder
         self.forks = False
-        """Whether commands are forked from a process that has loaded the program: for files that type many."""
+        """Fork commands from a process that has loaded the program, for files that type many."""
         self.env = {
             "PATH": os.environ["PATH"],
             "PYTHONFAULTHANDLER": "1",
@@ -53,7 +58,7 @@ class Tpu:
         self._started: list[subprocess.Popen[str]] = []
 
     def __call__(self, *arguments: str | Path, code: int | None = 0) -> subprocess.CompletedProcess[str]:
-        """Run to the end and check the exit code."""
+        """Run a command to its end and check the exit code."""
         if self.forks:
             done = forked_commands.server().run([*map(str, arguments)], self.env, self.folder, PATIENCE)
         else:
@@ -65,7 +70,7 @@ class Tpu:
         return done
 
     def start(self, *arguments: str | Path, **options: Any) -> subprocess.Popen[str]:
-        """Start it in a session of its own, as a terminal would."""
+        """Start a command in its own session, as a terminal would."""
         log = (self.folder / f"tpu-{len(self._started)}.log").open("w+", encoding="utf-8")
         process = subprocess.Popen(
             self.argv(*arguments),
@@ -82,14 +87,14 @@ class Tpu:
         return process
 
     def said(self, process: subprocess.Popen[str]) -> str:
-        """What a started command has printed so far."""
+        """Return the output of a started command so far."""
         return (self.folder / f"tpu-{self._started.index(process)}.log").read_text(encoding="utf-8")
 
     def argv(self, *arguments: str | Path) -> list[str]:
         return [sys.executable, "-m", "tpukit", *map(str, arguments)]
 
     def file(self, *command: str, name: str = "train", tpu: str = "v4-8", **fields: Any) -> Path:
-        """A job file. JSON is YAML."""
+        """Write a job file. JSON is YAML."""
         path = self.folder / f"{name}.yaml"
         path.write_text(json.dumps({"name": name, "tpu": tpu, "command": list(command), **fields}), encoding="utf-8")
         return path
@@ -104,11 +109,11 @@ class Tpu:
         return self.home / "data" / "runs" / job_id / "work"
 
     def the_job(self) -> str:
-        """Id of the only job there is, as soon as its hosts run."""
+        """Return the id of the only job as soon as its hosts run."""
         return until(lambda: [path.parents[2].name for path in self.home.glob("data/runs/*/attempt-*/*/began")])[0]
 
     def pid(self, job_id: str, host: str = "0-0", attempt: int = 0, *, of: str = "pid") -> int:
-        """Process id of a host, or of the shim above it."""
+        """Return the process id of a host, or of the shim above it."""
         began = self.home / "data" / "runs" / job_id / f"attempt-{attempt}" / f"{job_id}-slice-{host}" / "began"
         until(began.exists, f"{began} to appear")
         return json.loads(began.read_text(encoding="utf-8"))[of]

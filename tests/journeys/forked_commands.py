@@ -1,6 +1,6 @@
-"""`tpu` commands as processes that are forked from one that has loaded the program already.
+"""`tpu` commands as processes forked from one that has already loaded the program.
 
-Each has its own environment, folder and files, as if a shell had started it, but not the time that Python takes to load
+Each has its own environment, folder and files, as if a shell had started it, without the time that Python takes to load
 the same modules for each of several hundred commands.
 """
 
@@ -45,7 +45,7 @@ LOADED = (
 
 
 class Server:
-    """One for each process of tests; it ends with that process."""
+    """A server of forked commands, one for each process of tests. It ends with that process."""
 
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory()
@@ -70,7 +70,6 @@ class Server:
     def run(
         self, words: Sequence[str], env: Mapping[str, str], cwd: Path, seconds: float
     ) -> subprocess.CompletedProcess[str]:
-        """Run a command to its end."""
         with (
             socket.socket(socket.AF_UNIX) as connection,
             tempfile.TemporaryFile() as out,
@@ -133,7 +132,7 @@ def _load() -> None:
     import tpukit.cli
 
     for module in pkgutil.iter_modules(tpukit.cli.__path__, "tpukit.cli."):
-        if "monitor_app" not in module.name:  # Textual, which one command has
+        if "monitor_app" not in module.name:  # Textual, used by one command
             importlib.import_module(module.name)
     for name in LOADED:
         importlib.import_module(name)
@@ -143,7 +142,7 @@ def _load() -> None:
 
 
 def _supervise(connection: socket.socket) -> None:
-    """Start the command, and pass on its process id and how it ended."""
+    """Start the command, and send its process id and its exit status."""
     size, files, _, _ = socket.recv_fds(connection, 4, 2)
     asked = b""
     while len(asked) < int.from_bytes(size):
@@ -179,7 +178,7 @@ def _become(words: list[str], env: dict[str, str], cwd: str) -> None:
     except BaseException:
         traceback.print_exc()
         code = 1
-    # What Python does when it ends.
+    # Python does the same at exit.
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     with contextlib.suppress(OSError):

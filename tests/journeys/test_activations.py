@@ -1,5 +1,3 @@
-"""Extraction of activations."""
-
 from __future__ import annotations
 
 from pathlib import Path

@@ -1,5 +1,7 @@
-"""Programs that know nothing of tpukit, on the local place with real processes: how far they are, what they saved, and
-that one which leaves politely is not taken for one that is done."""
+"""Programs without tpukit on the local place with real processes: their progress, their saves, and polite exits.
+
+A program that exits with 0 when stopped must not count as completed.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ while not left:
     time.sleep(0.02)
 print(sys.argv[1], flush=True)
 """
-"""Trains until it is told to leave, says something, and exits 0."""
+"""Trains until SIGTERM, prints a message, and exits with 0."""
 
 
 @pytest.fixture
@@ -57,7 +59,7 @@ def ended(place: LocalPlace, attempt: Handle) -> Observation:
 
 
 def trains(place: LocalPlace, attempt: Handle) -> Observation:
-    """As soon as all its hosts have said a step."""
+    """Wait until all hosts have reported a step."""
 
     def all_train() -> Observation | None:
         seen = observe(place, attempt)
@@ -176,7 +178,7 @@ if sys.argv[2] == "together":
 print("step 1 loss 2.5", flush=True)
 time.sleep(300)
 """
-"""Has a library of JAX loaded, so to say, and trains, connected to its peer or not."""
+"""Maps a fake JAX library and trains, connected to its peer or not."""
 
 
 @pytest.mark.parametrize(("how", "warned"), [("alone", True), ("together", False)])
@@ -197,7 +199,7 @@ def test_hosts_that_never_met_are_noticed(home, tmp_path, how, warned):
 IMPATIENT = (
     "import sys; from tpukit.jobs import report; report.UNSEEN_SECONDS = 0.2; from tpukit.__main__ import main; main()"
 )
-"""`tpu` that does not wait minutes for a first step."""
+"""`tpu` with a shorter wait for the first step."""
 
 
 class Impatient(Tpu):

@@ -1,7 +1,7 @@
 """Jobs in a place that acts by itself, driven by processes that are killed, on one machine or on several.
 
-What must hold, whatever happens: an ended record implies that nothing runs; lost hardware is never charged; every
-active job moves or says why not.
+Invariants: an ended record implies that nothing runs; lost hardware is never charged; every active job makes progress
+or reports why not.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def send(world: World, dice: random.Random, name: str) -> str:
 
 
 def settle(world: World) -> None:
-    """Nothing bad happens any more: every job comes to its end."""
+    """Stop all faults, and run until every job ends."""
     world.place.calm = True
     world.place.errors.clear()
     world.run(most=1500)
@@ -66,7 +66,7 @@ def test_jobs_end_once_and_nothing_is_charged_that_the_program_did_not_do(tmp_pa
 
 @pytest.mark.parametrize("seed", range(16))
 def test_jobs_stopped_at_any_moment_are_gone_before_the_record_says_so(tmp_path, seed):
-    """`check` after every round holds the record against the place."""
+    """Compare the record with the place by `check` after every round."""
     dice = random.Random(seed)
     world = make(tmp_path, seed)
     ids = [send(world, dice, f"job-{index}") for index in range(4)]
@@ -131,7 +131,6 @@ def test_two_machines_with_one_store_killed_again_and_again_end_each_job_once(tm
 
 
 def test_driver_that_was_paused_while_another_took_over_cannot_write_or_end_anything(tmp_path):
-    """It had decided, and slept until its lease was somebody else's."""
     first, second = make(tmp_path, 1, elsewhere=True), make(tmp_path, 1, elsewhere=True)
     second.clock, second.place = first.clock, first.place
     second.store.close()

@@ -1,4 +1,4 @@
-"""`tpu clean`: making room on this machine, as a person asks for it."""
+"""`tpu clean`: freeing disk space on this machine."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DAY = 86400.0
 
 @pytest.fixture
 def digests(tpu) -> dict[str, str]:
-    """Jobs in the store with files on this machine: the digests of their code."""
+    """Create jobs in the store with files on this machine, and return the digests of their code."""
     now = time.time()
     store = SqliteStore(tpu.home / "state" / "store.db")
     data = tpu.home / "data"

@@ -1,4 +1,4 @@
-"""What a command loads before it does anything: none of what it does not need."""
+"""Modules that a command loads at start: only those it needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ctrl-C at every moment between Enter and the end: it is obeyed or asked about, and no job is left unmentioned."""
+"""Ctrl-C at every moment between Enter and the end: it takes effect or asks, and every job left behind is reported."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from tpukit.kernel.store.sqlite import SqliteStore
 WAIT = "while [ ! -e $TPUKIT_WORKDIR/go ]; do sleep 0.02; done"
 NEVER = ("Aborted", "Traceback", "Exception ignored")
 DELAYS = [0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.7, 1.0, 1.7]
-# What Python does before it comes to our first line is not ours: moments are counted from there.
+# Count moments from our first line, because the start of Python is outside our control.
 FIRST_LINE = "import pathlib, sys, tpukit.__main__ as tpu; pathlib.Path('began').touch(); tpu.main()"
 
 
 def sent(tpu):
-    """All jobs by id, as the store has them."""
+    """Return all jobs by id, as stored."""
     file = tpu.home / "state" / "store.db"
     if not file.exists():
         return {}
@@ -37,14 +37,14 @@ def sent(tpu):
 
 
 def interrupt_after(tpu, monkeypatch, seconds, *arguments):
-    """Start it, and press Ctrl-C so long after its first line."""
+    """Start a command, and send SIGINT so many seconds after its first line."""
     began = tpu.folder / "began"
     began.unlink(missing_ok=True)
     with monkeypatch.context() as patched:
         patched.setattr(tpu, "argv", lambda *arguments: [sys.executable, "-c", FIRST_LINE, *map(str, arguments)])
         process = tpu.start(*arguments)
     until(began.exists)
-    time.sleep(seconds)  # the moment is what is tested, not waited for
+    time.sleep(seconds)  # a fixed delay, because the moment is under test
     os.kill(process.pid, signal.SIGINT)
     assert process.wait(timeout=PATIENCE) is not None
     return process
@@ -82,7 +82,7 @@ def test_ctrl_c_at_any_moment_is_answered_and_no_job_is_left_unmentioned(tpu, mo
 
 
 def test_ctrl_c_right_after_the_id_was_printed_leaves_no_job_unmentioned(tpu):
-    """12 of 12 ended in Aborted! once, with a job left behind."""
+    """Regression test: 12 of 12 runs ended in Aborted! and left a job behind."""
     for _ in range(6):
         run = tpu.start("run", tpu.file("sh", "-c", WAIT), "--on-interrupt", "stop")
         job_id = until(lambda run=run: tpu.said(run).splitlines())[0]
@@ -93,7 +93,7 @@ def test_ctrl_c_right_after_the_id_was_printed_leaves_no_job_unmentioned(tpu):
 
 
 class Terminal:
-    """`tpu` with a terminal to ask at."""
+    """`tpu` on a terminal where it can ask questions."""
 
     def __init__(self, tpu, *arguments):
         self._main, child = pty.openpty()
@@ -118,7 +118,7 @@ class Terminal:
                 self.text += os.read(self._main, 65536).decode(errors="replace")
             except BlockingIOError:
                 pass
-            except OSError:  # the other side is gone
+            except OSError:  # the other side is closed
                 pass
             return re.search(pattern, self.text)
 

@@ -1,4 +1,4 @@
-"""`tpu job`: looking at jobs, stopping them so that nothing is left, running them again."""
+"""`tpu job`: showing jobs, stopping them without leftovers, running them again."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tpukit.kernel.store.sqlite import SqliteStore
 
 WAIT = "echo waiting; while [ ! -e $TPUKIT_WORKDIR/go ]; do sleep 0.02; done"
 
-# Will not leave when told, and spawns what is hard to find: children, and daemons in sessions of their own.
+# Ignores SIGTERM, and spawns processes that are hard to find: children, and daemons in sessions of their own.
 STUBBORN = """
 trap '' TERM INT HUP
 echo $$ >> $TPUKIT_WORKDIR/pids
@@ -30,7 +30,7 @@ sh -c "trap '' TERM; echo \\$\\$ >> $TPUKIT_WORKDIR/pids; sleep 600; sleep 600" 
 setsid sh -c "trap '' TERM; echo \\$\\$ >> $TPUKIT_WORKDIR/pids; sleep 600; sleep 600" &
 while :; do sleep 1; done
 """
-# And a daemon that dropped its environment, and with it the mark by which it could be found.
+# A daemon that dropped its environment, and with it the mark that identifies it.
 NAMELESS = 'env -i setsid sh -c "echo \\$\\$ >> $TPUKIT_WORKDIR/pids; setsid sleep 600 & sleep 600; sleep 600" &'
 
 
@@ -41,7 +41,7 @@ def tpu(tpu):
 
 
 def fill(home, count, **fields):
-    """Jobs as records alone."""
+    """Create jobs as records alone."""
     store = SqliteStore(home / "state" / "store.db")
     plan = {"spec": {"tpu": "v4-8"}}
     for index in range(count):
@@ -57,13 +57,12 @@ def edit(tpu, job_id, how):
 
 
 def stored(tpu, job_id):
-    """The document of a job, as it lies in the file."""
+    """Return the document of a job from the store file."""
     with closing(sqlite3.connect(tpu.home / "state" / "store.db")) as db:
         return json.loads(db.execute("SELECT doc FROM documents WHERE key = ?", (job_id,)).fetchone()[0])
 
 
 def damage(tpu, job_id, how):
-    """Write what no tpukit of today would."""
     text = how if isinstance(how, str) else json.dumps(how(stored(tpu, job_id)))
     with closing(sqlite3.connect(tpu.home / "state" / "store.db")) as db, db:
         db.execute("UPDATE documents SET doc = ? WHERE key = ?", (text, job_id))
@@ -118,7 +117,7 @@ def test_job_is_found_by_id_by_its_beginning_or_as_the_newest_of_its_name(tpu):
     ]
     assert tpu.show(ids[0])["id"] == ids[0]
     assert tpu.show(ids[0][:-1])["id"] == ids[0]
-    assert tpu.show("train")["id"] == ids[1]  # not train-big, whose name only begins so
+    assert tpu.show("train")["id"] == ids[1]  # not train-big, which has it as a prefix
     assert tpu.show("train-big")["id"] == ids[2]
     done = tpu("job", "show", "tr", code=1)
     assert all(job_id in done.stderr for job_id in ids)
@@ -244,7 +243,7 @@ def test_stop_without_waiting_of_a_job_that_nobody_drives_is_done_at_once(tpu):
 
 
 def test_stop_takes_over_when_the_one_that_drives_dies(tpu):
-    """It is frozen first, so that it holds the job and does nothing about it."""
+    """Freeze the driver first, so that it holds the job without acting on it."""
     run = tpu.start("run", tpu.file("sh", "-c", WAIT))
     job_id = tpu.the_job()
     until(lambda: "attempt 0 runs" in tpu.said(run))
@@ -264,7 +263,7 @@ def test_stop_of_a_job_of_another_machine_that_nobody_drives_says_so(tpu):
     done = tpu("job", "stop", "train", code=1)
     assert "this machine cannot reach it" in done.stderr
     assert f"tpu job forget {job_id}" in done.stderr
-    tpu("serve", "--until-idle", "--no-http")  # it has nothing that it could drive
+    tpu("serve", "--until-idle", "--no-http")  # it has no job that it can drive
     assert "closed by" in tpu("job", "forget", "train", "--yes").stderr
     assert tpu.show(job_id)["state"] == "cancelled"
 

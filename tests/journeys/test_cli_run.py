@@ -1,4 +1,4 @@
-"""`tpu run` with real processes: every way a job can end is seen, named, and told by the exit code."""
+"""`tpu run` with real processes: every way a job can end, its name, and its exit code."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ PYTHON = (sys.executable, "-S", "-c")
 RECORD = "env > $TPUKIT_WORKDIR/$TPUKIT_ATTEMPT-$MEGASCALE_SLICE_ID-$TPU_WORKER_ID"
 WAIT = "echo waiting; while [ ! -e $TPUKIT_WORKDIR/go ]; do sleep 0.02; done"
 
-# Hosts that move in step, each waiting for the others as in a collective, and say how far they are. The first attempt
-# goes on for ever, those after it for three steps.
+# Hosts that step together, as in a collective, and report progress. The first attempt runs until stopped, later ones
+# for three steps.
 LOCKSTEP = """
 import itertools, json, os, time
 from pathlib import Path
@@ -39,7 +39,7 @@ for step in itertools.count() if stage == "0" else range(3):
 
 
 def test_run_to_completion(tpu):
-    """Data on stdout, notes on stderr, exit 0; every host finds the environment of a GKE pod."""
+    """Check data on stdout, notes on stderr, exit code 0, and the environment of a GKE pod on every host."""
     file = tpu.file("sh", "-c", f"{RECORD}; echo hello from $TPU_WORKER_ID", tpu="v4-16", slices=2, env={"MINE": "a b"})
     done = tpu("run", file, "--tag", "first", "--tag", "second")
     job_id = done.stdout.strip()
@@ -238,14 +238,14 @@ def test_run_under_nohup_does_not_mind_the_hangup(tpu):
 
 
 def test_run_killed_with_its_terminal_and_hosts_is_seen_and_named(tpu):
-    """Everything that ran in that login is killed at once; whoever looks next says what happened."""
+    """Kill all processes of the login at once. The next command reports what happened."""
     run = tpu.start("run", tpu.file("sh", "-c", WAIT, tpu="v4-16", rule="resume"))
     job_id = tpu.the_job()
     hosts = [tpu.pid(job_id, host) for host in ("0-0", "0-1")]
     shims = [tpu.pid(job_id, host, of="shim") for host in ("0-0", "0-1")]
     os.killpg(run.pid, signal.SIGKILL)
     for pid in [*shims, *hosts]:
-        with suppress(ProcessLookupError):  # hosts go with their shims
+        with suppress(ProcessLookupError):  # hosts end with their shims
             os.kill(pid, signal.SIGKILL)
     run.wait(timeout=PATIENCE)
     tpu("serve", "--until-idle", "--tick", "0.1")
@@ -328,7 +328,7 @@ def test_run_in_the_workdir_of_another_job_is_refused_unless_resume_is_asked_for
 def test_job_that_can_never_start_ends_with_its_reason_and_holds_no_slot(tpu):
     first = tpu("run", tpu.file("true", name="first", workdir=str(tpu.folder / "work")), "--detach").stdout.strip()
     second = tpu("run", tpu.file("true", name="second"), "--detach").stdout.strip()
-    (tpu.folder / "work").touch()  # it comes into the way after the job was sent
+    (tpu.folder / "work").touch()  # created after the job was sent
     tpu("serve", "--until-idle", "--tick", "0.05", "--parallel", "1", "--no-http")
     shown = tpu.show(first)
     assert (shown["state"], shown["reason"]) == ("failed", "cannot start")

@@ -1,4 +1,4 @@
-"""`tpu cluster`: what it calls, what it says, what it refuses. gcloud, kubectl and terraform have stand-ins."""
+"""`tpu cluster`: its calls, messages and refusals, with stand-ins for gcloud, kubectl and terraform."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_plan_wrong_zone_answers_in_less_than_half_a_second(machine):
         assert (done.returncode, done.stdout) == (2, "")
         assert "us-central2-q is not known to have v4-32\n  write us-central2-b" in done.stderr
         taken.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-    # Time of the processor: other work on this machine is no part of the answer.
+    # CPU time, so that other work on this machine does not affect the result.
     assert min(taken) < 0.5
 
 
@@ -146,7 +146,7 @@ def test_apply_that_takes_another_pool_goes_ahead(machine):
 
 
 def test_apply_that_takes_a_pool_from_a_cluster_that_does_not_answer_is_refused(machine):
-    # As kubectl prints it where it is refused, or waits too long: a list, and nothing in it.
+    # kubectl prints an empty list when it is refused or times out.
     silent = {"to": ["kubectl"], "code": 1, "err": "error: context was not found", "out": '{"items": []}'}
     machine.answer(shown_plan(deletes(POOL, name="tpu-node-pool-1")), silent)
     done = machine.tpu("apply", "--yes")
@@ -206,7 +206,7 @@ def test_working_copy_follows_the_modules_and_keeps_what_terraform_wrote(machine
         (modules / name).write_text("# first\n")
     machine.tpu("plan", "--modules", str(modules), "--state", "local")
     copy = machine.folder / "home" / "data" / "clusters" / "my-project-1" / "tpu-cluster" / "local"
-    assert sorted(path.name for path in copy.rglob("*.tf")) == ["main.tf", "main.tf"]  # no backend: the state is here
+    assert sorted(path.name for path in copy.rglob("*.tf")) == ["main.tf", "main.tf"]  # no backend: the state is local
     (copy / "terraform.tfstate").write_text("{}")
     (modules / "part" / "main.tf").unlink()
     (modules / "main.tf").write_text("# second\n")
@@ -214,7 +214,7 @@ def test_working_copy_follows_the_modules_and_keeps_what_terraform_wrote(machine
     assert [path.read_text() for path in copy.rglob("*.tf")] == ["# second\n"]
     assert (copy / "terraform.tfstate").exists()
     assert not list(copy.glob("*.tfplan"))
-    assert sorted(path.name for path in modules.rglob("*")) == ["backend.tf", "main.tf", "part"]  # left as it was
+    assert sorted(path.name for path in modules.rglob("*")) == ["backend.tf", "main.tf", "part"]  # left unchanged
 
 
 def test_second_interrupt_kills_a_terraform_that_does_not_leave_and_all_it_started(machine):
@@ -272,7 +272,7 @@ def inits(machine) -> int:
 
 @pytest.fixture
 def initialized(machine):
-    """A machine on which a plan was made: Terraform has its data folder."""
+    """Return a machine with a Terraform data folder, as after a plan."""
     (machine.folder / "home/data/clusters/my-project-1/tpu-cluster/gcs/.terraform").mkdir(parents=True)
     assert machine.tpu("plan").returncode == 0
     assert inits(machine) == 1
@@ -291,7 +291,7 @@ def test_plan_where_something_changed_runs_init(initialized, change):
     folder = initialized.folder / "home/data/clusters/my-project-1/tpu-cluster/gcs"
     options = []
     if change == "a module":
-        (folder / "main.tf").write_text("")  # as another version of the modules would differ
+        (folder / "main.tf").write_text("")  # differs as with another version of the modules
         (folder / ".terraform/tpukit-init").write_text("of another version")
     elif change == "the lock file":
         (folder / ".terraform.lock.hcl").write_text("# others")

@@ -1,4 +1,4 @@
-"""`tpu cluster addons` and `status`: what is in a cluster, and what is put there."""
+"""`tpu cluster addons` and `status`: installed versions, and installation."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ GAVE_UP = "Error from server (Timeout): request did not complete within requeste
 
 
 def sent(calls: list[str]) -> list[dict]:
-    """The documents that were applied last: of the kustomization, then the quotas."""
+    """Return the last applied documents: those of the kustomization, then the quotas."""
     folder = Path(next(call for call in reversed(calls) if "--kustomize=" in call).rpartition("--kustomize=")[2])
     files = [folder / name for name in yaml.safe_load((folder / "kustomization.yaml").read_text())["resources"]]
     assert any(call.endswith(f"--filename={folder / 'quotas.yaml'}") for call in calls)
@@ -89,7 +89,7 @@ def test_addons_during_a_change_of_quotas_makes_the_queues_once_more(machine):
 def test_addons_that_are_there_at_their_versions_are_left_alone(machine):
     machine.answer(
         {"to": ["get", "jobset-system"], "out": "v0.12.0 registry.k8s.io/jobset/jobset:v0.12.0"},
-        {"to": ["get", "kueue-system"], "out": "v0.16.6 registry.k8s.io/kueue/kueue:v0.16.5"},  # somebody's own
+        {"to": ["get", "kueue-system"], "out": "v0.16.6 registry.k8s.io/kueue/kueue:v0.16.5"},  # changed by hand
         *CLUSTER,
     )
     done = machine.tpu("addons")
@@ -182,7 +182,7 @@ def test_status_dry_run_prints_the_very_lines_that_it_calls(machine):
     )
     assert machine.tpu("status").returncode == 0
     lines = [line for line in printed.stdout.splitlines() if not line.startswith(("#", "mkdir ", "cp "))]
-    assert sorted(call for call in machine.calls() if "version -json" not in call) == sorted(lines)  # side by side
+    assert sorted(call for call in machine.calls() if "version -json" not in call) == sorted(lines)  # in parallel
 
 
 def test_status_of_what_cannot_be_seen_says_why_and_shows_the_rest(machine):

@@ -1,4 +1,4 @@
-"""`tpu cluster destroy`: what it asks, and what it refuses to lose. gcloud, kubectl and terraform have stand-ins."""
+"""`tpu cluster destroy`: its questions and refusals, with stand-ins for gcloud, kubectl and terraform."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tpu cluster` where Terraform runs elsewhere: by Cloud Build and by Infrastructure Manager, which have stand-ins."""
+"""`tpu cluster` with Terraform run by Cloud Build or Infrastructure Manager, which have stand-ins."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from journeys.cluster_machine import POOL, PREVIEW, ROOT, RUNS_A_JOB, deletes, p
 
 
 def substitutions(printed: str) -> dict[str, str]:
-    """What a build is sent, from its command line."""
+    """Return the substitutions of a build from its command line."""
     text = shlex.split(printed.strip().splitlines()[-1])[-2].removeprefix("--substitutions=")
     comma = ","
     if text.startswith("^"):

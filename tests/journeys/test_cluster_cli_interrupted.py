@@ -1,7 +1,7 @@
-"""An apply that was interrupted while Google made things: the same command takes them in and goes on.
+"""An apply interrupted while Google creates things: the same command imports them and goes on.
 
-The google provider gives up waiting when Terraform is told to leave. What Google then finishes is in no state, and the
-next apply is answered with 409 alreadyExists.
+The google provider stops waiting when Terraform is interrupted. The resources that Google then finishes are in no
+state, and the next apply fails with 409 alreadyExists.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def there(address, name):
 
 
 def refused(**names):
-    """Until all of them are imported."""
+    """Return a stand-in for an apply that fails until all of them are imported."""
     told = [line for address, name in names.items() for line in there(address, name)]
     return {"to": APPLY, "until": list(names.values())[-1], "code": 1, "out": lines(*told)}
 

@@ -1,6 +1,6 @@
 """`tpu cluster up`: from nothing to a cluster that takes jobs, and on from wherever it was killed.
 
-gcloud, kubectl and terraform have stand-ins, for which a thing is not there until it was made.
+gcloud, kubectl and terraform have stand-ins, which report a thing as missing until it is created.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ EMPTY = (
     {"to": ["kubectl", "get nodes --selector"], "out": json.dumps(CPU_NODES)},
     {"to": ["kubectl", "get clusterqueues"], "out": '{"items": []}'},
 )
-"""A project in which nothing is, until somebody makes it."""
+"""An empty project."""
 FIRST_CALLS = (
     *("services enable", "terraform -chdir", "repositories add-iam-policy-binding", "get-credentials"),
     *("get --namespace=jobset-system", "localqueue/tpu-training"),
 )
-"""The first call of every step; settings are written after the last."""
+"""The first call of every step. Settings are written after the last."""
 MADE = {
     "team": "tpu-training",
     "context": "gke_my-project-1_us-central2_tpu-cluster",
@@ -63,7 +63,7 @@ MADE = {
 
 
 def up(machine, *words):
-    """In a process of its own, which can be killed."""
+    """Run the command in a separate process, which can be killed."""
     env = os.environ | {"PYTHONPATH": str(ROOT / "tools")}
     argv = [sys.executable, "-m", "tpukit", "cluster", "up", "--yes", *words]
     return subprocess.run(argv, env=env, cwd=machine.folder, capture_output=True, text=True, stdin=subprocess.DEVNULL)
@@ -138,7 +138,7 @@ def test_up_where_everything_is_there_makes_nothing_and_goes_straight_to_jobs(ma
     assert machine.tpu("up", "--yes").returncode == 0
     settings.save({"image": f"{REPOSITORY}/train:1"})
     before = len(machine.calls())
-    done = machine.tpu("up")  # nobody is asked
+    done = machine.tpu("up")  # no questions
     assert done.returncode == 0, done.stderr
     assert "Nothing to change." in done.stderr
     assert done.stderr.endswith("Next:\n  tpu run job.yaml --place gke\n")

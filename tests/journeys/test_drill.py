@@ -12,7 +12,7 @@ from pathlib import Path
 from conftest import processes_of
 from support.waiting import until
 
-SLOWER = {"STEP_SECONDS": "0.05"}  # each of its checkpoints is there for a second, and seen on a busy machine as well
+SLOWER = {"STEP_SECONDS": "0.05"}  # keeps each checkpoint for a second, long enough on a busy machine
 PROGRAMS = Path(__file__).parents[1] / "fixtures" / "drill_programs"
 
 
@@ -58,7 +58,7 @@ def test_drill_killed_leaves_no_process(tpu):
     drill.wait()
     until(lambda: not processes_of(tpu.home), lambda: processes_of(tpu.home))
     (left,) = (tpu.home / "data" / "drills").iterdir()
-    os.utime(left / "drill.lock", (1, 1))  # long ago: the next drill removes what this one left
+    os.utime(left / "drill.lock", (1, 1))  # long ago: the next drill removes this folder
     tpu("drill", tpu.file("false", name="other"), code=2)
     assert not left.exists()
 

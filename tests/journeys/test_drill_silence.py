@@ -1,4 +1,4 @@
-"""How long a drill waits for a program that reports nothing, on a clock that is turned by hand."""
+"""Timeout of a drill for a program that reports nothing, on a manual clock."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SILENCE = 10.0
 
 
 class Site:
-    """Hosts of a script that print nothing."""
+    """Hosts that follow a script and print nothing."""
 
     round_seconds = 0.05
     limits_logs = True

@@ -1,4 +1,4 @@
-"""Jobs through their whole life in a simulated place: what a driver promises, also when it is killed at any call."""
+"""Jobs through their whole life in a simulated place: guarantees of a driver, also when it is killed at any call."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_job_that_a_busy_place_refuses_is_tried_again_and_said_so_once(world):
 
 
 def test_job_that_can_never_start_ends_with_its_reason_once_its_first_host_is_gone(tmp_path):
-    """`check` after every round: the record does not say so while that host runs. The job behind it gets its turn."""
+    """Check by `check` after every round that the record shows no end while that host runs, then run the next job."""
     world = World(tmp_path, parallel=1)
     stuck = world.send(Try(runs=1000, leaves=5, impossible=True), name="stuck")
     world.clock.sleep(1)
@@ -190,12 +190,12 @@ def test_jobs_elsewhere_do_not_wait_for_room_on_this_machine(tmp_path):
 
 
 def test_jobs_of_another_machine_take_no_room_on_this_one(tmp_path):
-    """With a shared store: they are listed here, and can be driven only there."""
+    """List jobs of a shared store here, but drive them only on their machine."""
     world = World(tmp_path, parallel=1)
     theirs = [world.send(Try(runs=4), name=f"theirs-{index}") for index in range(3)]
     world.place.group = lambda plan: None if plan.id in theirs else ""
     begun = Attempt(0, stage=0, origin=0, state=State.RUNNING)
-    for job_id in theirs:  # running there
+    for job_id in theirs:  # they run there
         change(world.store, JOBS, job_id, lambda job: replace(job, attempts=(begun,), state=State.RUNNING))
     mine = world.send(Try(runs=4), name="mine")
     world.driver.round()
@@ -237,7 +237,7 @@ def test_job_of_a_driver_on_another_machine_is_taken_up_when_its_lease_has_lapse
 
 
 def test_job_that_another_process_ends_first_is_not_driven_on(world):
-    """The end is written after the job was listed and before it is held."""
+    """Write the end after the job is listed and before it is held."""
     job_id = world.send(Try(Reason.PREEMPTED), Try())
     world.until(lambda: world.job(job_id).state is State.PENDING and bool(world.job(job_id).attempts))
     ended = {"state": State.CANCELLED, "reason": Reason.CANCELLED, "ended": 1.0}
@@ -247,7 +247,7 @@ def test_job_that_another_process_ends_first_is_not_driven_on(world):
 
 
 def test_request_that_comes_while_the_driver_decides_is_not_lost(world):
-    """The stop is written after the record was read and before the decision is."""
+    """Write the stop request after the record is read and before the decision."""
     job_id = world.send(Try(runs=50))
     world.fuse.just_before("put", lambda: world.ask(job_id, "stop"))
     world.tick()
@@ -268,9 +268,9 @@ def test_machine_that_slept_and_a_clock_that_was_set_back_make_nobody_hang_fail_
     ]
     for _ in range(4):
         world.tick()
-    world.clock.set(world.clock.now() + 7200)  # the lid was closed
+    world.clock.set(world.clock.now() + 7200)  # the machine slept
     for attempt in world.place.attempts.values():
-        attempt.began += 7200  # processes slept with it
+        attempt.began += 7200  # processes slept too
     world.tick()
     world.clock.set(world.clock.now() - 86400)
     for attempt in world.place.attempts.values():
@@ -307,7 +307,7 @@ def refused(world: World) -> str:
 
 
 def stopped(world: World) -> str:
-    """As soon as the record has an attempt: what there is of it may be nothing, a half, or all."""
+    """Stop the job once its record has an attempt, which may exist not at all, half or completely."""
     job_id = world.send(Try(runs=1000))
     world.fuse.just_before("observe", lambda: world.ask(job_id, "stop"))
     return job_id
@@ -320,7 +320,7 @@ STORIES: dict[str, Callable[[World], str]] = {
 
 @pytest.mark.parametrize("story", STORIES)
 def test_driver_killed_before_each_of_its_calls_ends_the_job_the_same_way(tmp_path, story):
-    """To be killed after a call is to be killed before the next one."""
+    """Kill before each call, which covers a kill after the previous one."""
     calm = World(tmp_path / "calm")
     job_id = STORIES[story](calm)
     calm.run()

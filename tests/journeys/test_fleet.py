@@ -1,4 +1,4 @@
-"""A fleet with real supervisors and real workers over a simulated cloud: whatever is lost, the shards are the same."""
+"""A fleet with real supervisors and workers over a simulated cloud: shards are the same after any loss."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Fleet:
         archive = str(folder / "code.tar.gz")
         dataset.save(archive, content, "application/gzip")
         self.output = folder / "activations"
-        self.gate = folder / "gate"  # nobody comes beyond the middle of a stream before it is there
+        self.gate = folder / "gate"  # workers wait in the middle of a stream until it exists
         options = {"gate": str(self.gate)}
         self.work = Work(
             *(str(folder / "datasets"), str(self.output), "fleet_program.py:make", options, 4, 60.0, 2.0),
@@ -126,7 +126,7 @@ def test_eight_workers_over_two_zones_lost_at_random_and_changed_in_number_give_
         elif number % 3 == 1:
             freeze(fleet, name)
         else:
-            fleet.cloud.lose(name)  # its processes alone: the machine stays
+            fleet.cloud.lose(name)  # its processes only: the machine stays
     fleet.until(lambda: recovered(fleet, struck), "those that were struck to be launched again")
     assert not [name for name in fleet.shards() if name.endswith(("2.txt", "3.txt"))]
     fleet.gate.touch()
@@ -142,7 +142,7 @@ def test_eight_workers_over_two_zones_lost_at_random_and_changed_in_number_give_
 
 
 def recovered(fleet: Fleet, struck: list[str]) -> bool:
-    """Each was launched once more: its machine anew, or its program alone."""
+    """Check that each was launched once more: with a new machine, or its program alone."""
 
     def count(words: str) -> int:
         return sum(1 for note in fleet.notes if note.startswith(words))
@@ -155,14 +155,14 @@ def freeze(fleet: Fleet, name: str) -> None:
     address = fleet.cloud.made[name].hosts[0].internal
     for pid, command in processes_of(fleet.cloud.folder / address).items():
         if "tpukit.host.worker" in command:
-            # In a folder, unlike a bucket, one that is frozen with the lock stops all.
+            # Hold the lock meanwhile: in a folder, unlike a bucket, a frozen lock holder stops all workers.
             with suppress(ProcessLookupError), (fleet.output / ".lock").open("a") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
                 os.kill(pid, signal.SIGSTOP)
 
 
 def expected(fleet: Fleet) -> dict[str, bytes]:
-    """What one process makes of each range of samples, without streams that are taken, lost or resumed."""
+    """Return the shards that one process makes of each range of samples, without takeovers, losses or resumes."""
     spec = importlib.util.spec_from_file_location("fleet_program", FIXTURES / "fleet_program.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -1,4 +1,4 @@
-"""`tpu image push`: what it calls, what it says, what becomes of the settings. gcloud has a stand-in."""
+"""`tpu image push`: its calls, messages and settings, with a stand-in for gcloud."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands that wait: what can never come, or comes only if somebody acts, is said within seconds."""
+"""Commands that wait: a wait that is in vain, or needs an action, is reported within seconds."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ SHOWN = {
     "queue submit": f"{QUEUES}wait_for_a_job_while_nothing_serves_the_queue_says_how_to_serve_it",
     "queue test": f"{HERE}wait_for_a_queue_that_nothing_serves_says_how_to_serve_it",
 }
-"""By command that waits for something: the test that shows what it says of a wait in vain."""
+"""The test of a wait in vain, by command that waits."""
 WAITS = {"wait", "follow", "monitor", "exec"}
 SERVERS = {"serve", "queue serve"}
-"""Commands that run until they are stopped, or until nothing is left to do."""
+"""Commands that run until they are stopped or idle."""
 
 
 def waiting(group: click.Group, path: str = "") -> set[str]:

@@ -1,5 +1,7 @@
-"""The local place against its contract, with real processes: every call can be repeated, peers of a failed host are
-ended as JobSet would end them, and the reason is told from all hosts together."""
+"""Contract of the local place, with real processes.
+
+Every call can be repeated, peers of a failed host end as with JobSet, and the reason takes all hosts into account.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,7 @@ def handle(script: str, *, tpu: str = "v4-16", number: int = 0, **fields: Any) -
 
 
 def ended(place: LocalPlace, attempt: Handle) -> Observation:
-    """As the loop would: looking is what drives it on."""
+    """Observe the attempt until it has ended, as the loop does. Observing drives it on."""
 
     def look() -> Observation | None:
         (found,) = place.observe([attempt])
@@ -66,7 +68,7 @@ WAIT = "while [ ! -e $TPUKIT_WORKDIR/go ]; do sleep 0.02; done"
 
 
 def roles(*scripts: str) -> str:
-    """A program that does something else on each host."""
+    """Return a program that acts differently on each host."""
     return "".join(ROLE.format(index, script) for index, script in enumerate(scripts))
 
 
@@ -76,7 +78,7 @@ def test_submit_twice_is_once(place):
     place.submit(attempt)
     assert ended(place, attempt).reason is Reason.DONE
     place.submit(attempt)
-    assert [line.text for line in place.logs(attempt)] == ["ran", "ran"]  # one for each host
+    assert [line.text for line in place.logs(attempt)] == ["ran", "ran"]  # one per host
 
 
 def test_submit_cut_off_in_the_middle_is_pending_and_completed_by_the_next(place, home, monkeypatch):
@@ -189,7 +191,7 @@ def test_peers_that_gave_up_on_a_hung_host_have_it_killed_and_named(place, monke
 
 
 def test_peers_of_a_host_that_was_told_to_leave_get_the_grace_to_save(place):
-    """A preempted host saves together with its peers; they are not hurried as those of a failed one are."""
+    """Give peers of a preempted host the grace period to save. Peers of a failed host get less."""
     saving = "trap 'sleep 3; echo saved; exit 143' TERM; echo ready; " + FOREVER
     attempt = handle(roles(saving, "trap 'exit 143' TERM; echo ready; " + FOREVER), max={"grace": "20s"})
     place.submit(attempt)
@@ -304,7 +306,7 @@ def test_sweep_ends_only_what_no_attempt_knows(home):
 
 
 def test_sweep_of_a_second_store_leaves_the_hosts_of_the_first_alone(home):
-    """Two state folders over one data folder."""
+    """Use two state folders over one data folder."""
     clock = ManualClock()
     first, second = (LocalPlace(home, clock, store) for store in ("first", "second"))
     attempt = handle("exec sleep 600", tpu="v4-8")
@@ -317,7 +319,7 @@ def test_sweep_of_a_second_store_leaves_the_hosts_of_the_first_alone(home):
 
 
 def test_sweep_asks_who_is_known_after_it_has_looked(place):
-    """An attempt that begins in between is written down first, so it is known by then."""
+    """Start an attempt in between. It is recorded before it begins, so it is known by then."""
     attempt = handle("sleep 600", tpu="v4-8")
     begun: list[Handle] = []
 
@@ -346,7 +348,6 @@ def test_rerun_has_a_workdir_of_its_own(place):
 
 
 def _replace_uploader(monkeypatch: pytest.MonkeyPatch, script: str) -> None:
-    """Another program in the uploader's place."""
     made: Callable[..., pods.Pod] = LocalPlace._uploader
     monkeypatch.setattr(
         LocalPlace, "_uploader", lambda *arguments: replace(made(*arguments), argv=("sh", "-c", script))
@@ -376,7 +377,7 @@ for step in range(3):
 
 
 def test_host_that_raises_in_the_middle_of_jax_ends_at_once_and_is_named_with_its_words(place, tmp_path):
-    """JAX would wait five minutes for its peers, who wait for it, and then abort them all alike."""
+    """JAX alone would wait five minutes for its peers, who wait for it, and then abort them all alike."""
     (tmp_path / "train.py").write_text(RAISES)
     tools = Path(local.__file__).parents[3]
     attempt = handle(f"exec {sys.executable} {tmp_path / 'train.py'}", env={"PYTHONPATH": str(tools)})

@@ -1,4 +1,4 @@
-"""The job manager as people type it: every short command line there is, on a cloud of TPU VMs that acts by itself."""
+"""Every short command line of the job manager, on a cloud of TPU VMs that acts by itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands of the job manager as its document has them, each with what it shows or changes."""
+"""Commands of the job manager as documented, each with its output or effect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A TPU that another job holds is taken only from that job, and only by a person who was asked."""
+"""A TPU held by another job: taken only from that job, and only after confirmation."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_answer_about_one_job_does_not_take_the_tpu_from_another(desk, monkeypat
 
 
 def test_two_users_who_send_a_job_of_one_id_at_once_hold_the_tpu_once(desk, monkeypatch):
-    """The second has its plan, and has not asked for the TPU yet, while the first sends."""
+    """Send the first job between the second one's plan and its request for the TPU."""
     set_up(desk)
     vm = inventory.get(context.store(), TPU)
     plans = []

@@ -1,4 +1,4 @@
-"""What the job manager says when it refuses: options that the command has, the file and the line to add, one truth."""
+"""Refusals of the job manager: they name existing options, and the file and the line to add."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_tpu_that_find_shows_as_free_is_released_by_anybody(desk):
 
 
 def test_check_of_a_job_with_an_endless_log_shows_its_last_lines(desk, tmp_path):
-    """A terabyte, of which a file system stores the end alone: a command that reads all of it does not return."""
+    """Use a sparse log of a terabyte: a command that reads all of it does not return."""
     set_up(desk)
     desk("run v4-8-1 xibo place=local")
     job_id = desk.job("xibo:1").id

@@ -1,4 +1,4 @@
-"""What would lose work is said before a job is sent, and a dry run names the TPU and what the program gets."""
+"""Risks to work are reported before a job is sent, and a dry run names the TPU and the program's inputs."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_job_that_saves_to_a_bucket_with_grace_has_no_warning(desk, tmp_path, tp
     desk("apply g-v4-8-spot-1")
     write(tmp_path, "workdir: gs://my-bucket/run\n")
     shown = desk(f"run {tpu} xibo").output
-    # This test may not write to a bucket, so the code stays here; that is no risk of the job.
+    # No bucket is writable here, so the code stays local, which is no risk of the job.
     assert [line for line in shown.splitlines() if WARNING in line and "the code of" not in line] == []
 
 

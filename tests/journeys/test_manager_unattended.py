@@ -1,4 +1,4 @@
-"""Jobs that nothing drives: commands say that no `tpu serve` runs, since when, and how to start one."""
+"""Jobs without a driver: commands report that no `tpu serve` runs, since when, and how to start one."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_job_whose_tpu_was_preempted_while_nothing_drove_it_is_not_shown_as_runn
     for line in ("check xibo -ws", "job list"):
         said = desk(line).output
         assert " running " not in said and "preempted" in said, said
-    assert context.store().get(JOBS, job_id).value.state is State.RUNNING  # a command that shows decides nothing
+    assert context.store().get(JOBS, job_id).value.state is State.RUNNING  # show commands change no state
 
 
 def test_follower_of_one_job_says_how_to_follow_all_of_them(desk):

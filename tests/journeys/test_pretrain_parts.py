@@ -1,4 +1,4 @@
-"""The parts of the pretraining example: flags, data order, arithmetic, and that spreading it changes nothing."""
+"""Parts of the pretraining example: flags, data order, arithmetic, and sharding without effect on results."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "02-pretrain"
 
 @pytest.fixture
 def example(monkeypatch):
-    """Imports a module of the example as the example itself does, and forgets it afterwards."""
+    """Return an importer that imports the example's modules as the example does, and forgets them afterwards."""
     monkeypatch.syspath_prepend(str(EXAMPLE))
     for name in ("config", "data", "metrics", "model", "train"):
         monkeypatch.delitem(sys.modules, name, raising=False)
@@ -59,7 +59,7 @@ def test_1b3_has_1_3_billion_parameters_and_the_flops_that_follow(example):
     per_layer = 4 * model.width**2 + 3 * model.width * model.mlp_width
     parameters = model.layers * per_layer + model.vocabulary * model.width
     assert 1.28e9 < parameters < 1.32e9
-    # Six operations for each parameter that is multiplied with, and causal attention at half its square.
+    # Six operations per multiplied parameter, and causal attention at half its square.
     attention = 12 * model.layers * model.width * config.data.sequence_length / 2
     assert example("metrics").flops_per_token(config) == pytest.approx(6 * parameters + attention)
 

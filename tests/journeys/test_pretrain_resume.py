@@ -1,7 +1,7 @@
-"""The pretraining example on two simulated slices, told to leave, then killed, then let finish.
+"""The pretraining example on two simulated slices: stopped, then killed, then run to its end.
 
-Whatever happens on the way, it must end with the parameters, the losses and the batches of a run that nothing happened
-to. Processes are started here by hand, with the environment of a GKE pod and nothing of tpukit's places around them.
+It must end with the parameters, losses and batches of an undisturbed run. The test starts the processes itself, with
+the environment of a GKE pod and without tpukit's places.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from support.waiting import PATIENCE
 pytestmark = pytest.mark.jax
 
 ROOT = Path(__file__).parents[2]
-SLICES, CHIPS, STEPS = 2, 2, 40  # many more than are done before the kill, however fast the machine
+SLICES, CHIPS, STEPS = 2, 2, 40  # more steps than the run completes before the kill, on any machine
 FLAGS = [f"--config.training.steps={STEPS}", "--config.training.checkpoint_every=4", "--config.model.layers=1"]
 
 
 class Attempt:
-    """One process per slice, as whatever place they are in would start them."""
+    """An attempt with one process per slice, started as any place would."""
 
     def __init__(self, workdir: Path, number: int, slices: int = SLICES) -> None:
         workdir.mkdir(exist_ok=True)
@@ -109,7 +109,7 @@ class Ended:
         return [json.loads(line) for line in (self.workdir / "metrics.jsonl").read_text().splitlines()]
 
     def by_step(self, *names: str) -> dict[object, set[tuple[object, ...]]]:
-        """For each step every value it was ever seen with."""
+        """Return every value seen for each step."""
         seen: dict[object, set[tuple[object, ...]]] = {}
         for line in self.steps:
             seen.setdefault(line["step"], set()).add(tuple(line[name] for name in names))
@@ -117,7 +117,7 @@ class Ended:
 
 
 def run(workdir: Path, *disturb: Callable[[Attempt], None] | None) -> Ended:
-    """One attempt after another in the same workdir, each disturbed in its own way."""
+    """Run one attempt after another in the same workdir, each with another fault."""
     codes, saved = [], []
     for number, disturbance in enumerate(disturb):
         attempt = Attempt(workdir, number)
@@ -150,7 +150,7 @@ def disturbed(tmp_path_factory: pytest.TempPathFactory) -> Ended:
         attempt.wait(lambda: attempt.progress("saved") >= 8, "a checkpoint")
         attempt.hosts[1].kill()
         attempt.hosts[1].wait()
-        attempt.hosts[0].kill()  # a place does this for the peers of a lost host, sooner than JAX does
+        attempt.hosts[0].kill()  # a place does this for the peers of a lost host, before JAX does
 
     return run(tmp_path_factory.mktemp("disturbed") / "work", told_to_leave, killed, None)
 

@@ -1,4 +1,4 @@
-"""`tpu provisioner` by its commands: what it writes, refuses and says."""
+"""`tpu provisioner`: its output, refusals and messages."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_run_drives_the_cluster_of_the_current_context_with_what_its_options_nam
         line = "provisioner run --project my-project --location us-central2 --cluster my-cluster --zones us-central2-b"
         running = tpu.start(*line.split(), "--log", "json", "--port", "0")
         listening.settimeout(PATIENCE)
-        listening.accept()[0].close()  # the API server of that context is the one that it asks
+        listening.accept()[0].close()  # the command connects to the API server of that context
         until(lambda: "drives node pools" in tpu.said(running), lambda: tpu.said(running))
     (driven,) = [json.loads(one) for one in tpu.said(running).splitlines() if "drives node pools" in one]
     assert [driven[name] for name in ("project", "location", "cluster")] == ["my-project", "us-central2", "my-cluster"]

@@ -1,4 +1,4 @@
-"""`tpu queue` on this machine: code in, result out, whatever happens to the one that serves."""
+"""`tpu queue` on this machine: code in, result out, whatever happens to the server."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def ended(queue, ids):
 
 
 def test_servers_killed_again_and_again_run_each_job_to_its_end_once(tpu, queue):
-    """As recorded: each completed job has the result of exactly one attempt."""
+    """Check the records: each completed job has the result of exactly one attempt."""
     code = "import os, time\ntime.sleep(0.05)\nresult = os.environ['HOME']"
     ids = [queue.submit(code, timeout=600, max_faults=100) for _ in range(12)]
     for _ in range(3):
@@ -102,7 +102,7 @@ def test_servers_killed_again_and_again_run_each_job_to_its_end_once(tpu, queue)
     both = [serve(tpu, "--workers", "1") for _ in range(2)]
     jobs = [queue.wait(one, PATIENCE) for one in ids]
     assert {job.status for job in jobs} == {"completed"}
-    assert len({job.result for job in jobs}) == len(jobs)  # a process of its own for each
+    assert len({job.result for job in jobs}) == len(jobs)  # one process per job
     for one in ids:
         ends = [event.text for event in queue.events(one) if event.text.startswith("completed")]
         assert len(ends) == 1

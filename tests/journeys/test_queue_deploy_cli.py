@@ -1,4 +1,4 @@
-"""`tpu queue deploy`: what it calls and writes, and that it goes on where it broke off. Programs have stand-ins."""
+"""`tpu queue deploy`: its calls and files, and that it resumes after an interruption. Programs have stand-ins."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def builds(name, dockerfile):
 
 @pytest.fixture(scope="module")
 def submitted():
-    """Both images in one answer: whoever asks takes the one of its name."""
+    """Return one answer with both images. The caller picks its own by name."""
     made = [builds(*pair) for pair in queue_deployment.DOCKERFILES.items()]
     return {"to": ["builds submit"], "out": json.dumps({"status": "SUCCESS", "results": {"images": made}})}
 
@@ -120,7 +120,7 @@ def test_deploy_dry_run_prints_what_a_run_calls_and_calls_nothing(machine, deplo
     machine.answer(LOCAL_QUEUE, POLICY, NOT_BUILT, submitted)
     assert deploy().returncode == 0
     for call in machine.calls():
-        if "set-iam-policy" not in call and "builds submit" not in call:  # they name files of this very run
+        if "set-iam-policy" not in call and "builds submit" not in call:  # these name files of this run
             assert call in shown
 
 

@@ -1,4 +1,4 @@
-"""`tpu queue` for a person: what is refused before it is sent, and what is said while a job waits and runs."""
+"""Messages of `tpu queue`: refusals before submission, and progress while a job waits and runs."""
 
 from __future__ import annotations
 

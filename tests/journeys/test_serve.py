@@ -1,4 +1,4 @@
-"""`tpu serve`: jobs that nobody follows, whatever happens to the one that drives them."""
+"""`tpu serve`: jobs without a client, and recovery of the server."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ WAIT = "while [ ! -e $TPUKIT_WORKDIR/go ]; do sleep 0.02; done"
 
 
 def send(tpu, *files):
-    """Send jobs at once; their ids in the order of the files."""
+    """Send jobs at once, and return their ids in the order of the files."""
     senders = [tpu.start("run", file, "--detach") for file in files]
     assert [sender.wait(timeout=PATIENCE) for sender in senders] == [0] * len(files)
     return [tpu.said(sender).splitlines()[0] for sender in senders]
 
 
 def serve(tpu, *options):
-    """Start it; returns when it drives."""
+    """Start the server, and return when it drives jobs."""
     serving = tpu.start("serve", "--tick", "0.05", "--no-http", *options)
     until(lambda: "serving" in tpu.said(serving))
     return serving
 
 
 def test_ten_jobs_at_once_and_serve_killed_ten_times_each_job_ends_once_with_the_right_result(tpu):
-    """Each host writes a line for each attempt it runs: none is missing, none is there twice."""
+    """Check the lines that each host writes per attempt: none is missing, none is duplicated."""
     lost = "[ $TPUKIT_ATTEMPT = 0 ] && { sleep 0.3; [ $TPU_WORKER_ID = 1 ] && kill -9 $$; sleep 60; }; "
     kinds = {
-        # what it does: (script, fields, state, reasons of its attempts)
+        # kind: (script, fields, state, reasons of its attempts)
         "well": ("sleep 0.5", {}, "completed", ["done"]),
         "pair": ("sleep 0.4", {"tpu": "v4-16"}, "completed", ["done"]),
         "fail": ("sleep 0.3; exit 3", {}, "failed", ["user error"]),
@@ -72,7 +72,7 @@ def test_ten_jobs_at_once_and_serve_killed_ten_times_each_job_ends_once_with_the
         for host in range(2 if fields.get("tpu") == "v4-16" else 1):
             lines = (tpu.workdir(job_id) / f"lines-{host}").read_text().split()
             assert lines == [str(number) for number in range(len(reasons))], (job_id, host)
-    shown = tpu.show(ids[3])  # one that was restarted: each step of its life is told once
+    shown = tpu.show(ids[3])  # one that was restarted: each event is shown once
     texts = [event["text"] for event in shown["events"]]
     assert len(texts) == len(set(texts)), texts
 
@@ -117,7 +117,7 @@ def test_serve_beside_a_stop_from_another_terminal(tpu):
     tpu("job", "stop", job_id)
     assert tpu.show(job_id)["state"] == "cancelled"
     assert not alive(host)
-    assert serving.poll() is None  # it goes on for other jobs
+    assert serving.poll() is None  # keeps running for other jobs
     os.kill(serving.pid, signal.SIGTERM)
     assert serving.wait(timeout=PATIENCE) == 0
 
@@ -164,7 +164,7 @@ def test_serve_tells_its_health_and_what_it_counted(tpu):
     assert re.search(r"tpukit_rounds_total [1-9]", text)
     assert ask(port, "/else")[0] == 404
 
-    done = tpu("serve", "--port", str(port), code=1)  # asked for, and taken
+    done = tpu("serve", "--port", str(port), code=1)  # explicitly requested, and in use
     assert f"127.0.0.1:{port}" in done.stderr
     os.kill(serving.pid, signal.SIGTERM)
     assert serving.wait(timeout=PATIENCE) == 0
@@ -172,7 +172,7 @@ def test_serve_tells_its_health_and_what_it_counted(tpu):
 
 
 def test_serve_beside_an_api_server_that_hangs_drives_local_jobs_and_leaves_in_time(tpu):
-    """It takes connections and never answers. A local job had not started after 75 s once."""
+    """Regression test: beside a server that never answers, a local job had not started after 75 s."""
     with socket.socket() as deaf:
         deaf.bind(("127.0.0.1", 0))
         deaf.listen(64)
@@ -191,13 +191,13 @@ def test_serve_beside_an_api_server_that_hangs_drives_local_jobs_and_leaves_in_t
 def test_job_of_a_cluster_that_is_gone_can_be_closed_and_serve_goes_idle(tpu):
     with socket.socket() as gone:
         gone.bind(("127.0.0.1", 0))
-        server = f"https://127.0.0.1:{gone.getsockname()[1]}"  # nobody listens there
+        server = f"https://127.0.0.1:{gone.getsockname()[1]}"  # no listener on this port
     tpu.env["KUBECONFIG"] = str(kubeconfig(tpu.folder / "kubeconfig", server))
     job_id = send_to_cluster(tpu, server)
     serving = serve(tpu, "--until-idle")
     until(lambda: f"{job_id}: " in tpu.said(serving))
     assert serving.poll() is None
-    until(lambda: tpu.show(job_id)["message"])  # serve cannot see the cluster either
+    until(lambda: tpu.show(job_id)["message"])  # serve cannot reach the cluster either
     done = tpu("job", "forget", job_id, "--yes")
     assert f"delete jobset {job_id}" in done.stderr or "never began" in done.stderr
     assert serving.wait(timeout=PATIENCE) == 0
@@ -222,7 +222,7 @@ def kubeconfig(path, server):
 
 
 def send_to_cluster(tpu, server):
-    """A job of a cluster as a record alone: that cluster cannot be asked."""
+    """Create the record of a job on an unreachable cluster."""
     spec = JobSpec.from_json(
         {"name": "far", "tpu": "v4-8", "command": ["true"], "image": "a/b:1", "workdir": "gs://bucket/runs"}
     )
@@ -241,9 +241,9 @@ def cpu_seconds(tpu, *arguments):
 
 
 def test_serve_start_costs_the_same_with_thousands_of_old_runs(tpu):
-    """Half a minute, with 3,000 of them, once."""
+    """Regression test: it took half a minute with 3,000 runs."""
     leave = ("serve", "--until-idle", "--no-http")
-    tpu(*leave)  # warm
+    tpu(*leave)  # warm up
     few = cpu_seconds(tpu, *leave)
     for index in range(3000):
         host = tpu.home / "data" / "runs" / f"old-{index:05}" / "attempt-0" / f"old-{index:05}-slice-0-0"
@@ -263,7 +263,7 @@ def test_serve_installs_a_unit_that_systemd_can_run(tpu):
     text = unit.read_text()
     assert f'ExecStart="{tpu.argv()[0]}" "-m" "tpukit" "serve" "--parallel" "3"' in text
     assert f'Environment="TPUKIT_HOME={tpu.home}"' in text
-    assert "KillMode=process" in text  # hosts of local jobs live on
+    assert "KillMode=process" in text  # hosts of local jobs survive
     assert "systemctl --user disable --now" in tpu("serve", "--uninstall").stderr
     assert not unit.exists()
     tpu("serve", "--uninstall", code=1)

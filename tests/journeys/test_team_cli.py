@@ -1,4 +1,4 @@
-"""`tpu team` where there is no cluster, or not the right one: a sentence each."""
+"""`tpu team` without a cluster, or with an unsuitable one: a one-sentence error each."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from support.waiting import PATIENCE
 
 
 class _WithoutKueue(BaseHTTPRequestHandler):
-    """An API server as it is before anything was installed: namespaces and roles, and no other kinds."""
+    """An API server before any installation: it has namespaces and roles, and no other kinds."""
 
     def do_GET(self) -> None:
         known = self.path.startswith(("/api/v1/", "/apis/rbac.authorization.k8s.io/"))
@@ -33,7 +33,7 @@ class _WithoutKueue(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def bare(tpu) -> Iterator[None]:
-    """A kubeconfig that leads to a cluster without Kueue."""
+    """Write a kubeconfig for a cluster without Kueue."""
     with ThreadingHTTPServer(("127.0.0.1", 0), _WithoutKueue) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         config = {

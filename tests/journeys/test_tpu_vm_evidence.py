@@ -1,4 +1,4 @@
-"""Hosts of TPU VMs that cannot be seen: what a driver may conclude from that, and what another one finds."""
+"""Unobservable hosts of TPU VMs: conclusions of a driver, and what the next driver finds."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tpukit.places.tpu_vm.renewals import RENEWED
 
 WAITS = "while true; do sleep 0.1; done"
 LEAVES = "echo 'E1115 11:11:15.658635 30370 coordination_service_agent.cc:288] Polled an error'; exit 134"
-"""As JAX ends when its peers are gone."""
+"""A script that ends as JAX does when its peers are gone."""
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def cloud(home: Path) -> Iterator[TpuCloud]:
 
 @pytest.fixture
 def machine(home: Path, cloud: TpuCloud) -> Iterator[Callable[[str], Driving]]:
-    """Drivers by name, each on a machine with a key of its own."""
+    """Yield a factory of drivers by name, each on a machine with its own key."""
     made: list[Driving] = []
 
     def driving(name: str) -> Driving:
@@ -61,7 +61,7 @@ def driving(machine: Callable[[str], Driving]) -> Driving:
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever is concluded from silence is concluded at once."""
+    """Draw conclusions from silence without waiting."""
     monkeypatch.setattr(outcome, "SILENT_SECONDS", 0.0)
 
 

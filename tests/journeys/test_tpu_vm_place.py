@@ -1,4 +1,4 @@
-"""Jobs on TPU VMs that come, go and fall silent: what becomes of them, and that nothing is left behind."""
+"""Jobs on TPU VMs that appear, disappear and become silent: their outcome, and no leftovers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MARK = target.store_label(SENDER)
 WAITS = "while true; do sleep 0.1; done"
 SAVES = "trap 'exit 143' TERM; echo attempt $TPUKIT_ATTEMPT; [ $TPUKIT_ATTEMPT = 1 ] || while true; do sleep 0.1; done"
 LEAVES = "echo 'E1115 11:11:15.658635 30370 coordination_service_agent.cc:288] Polled an error'; exit 134"
-"""As JAX ends when its peers are gone."""
+"""A script that ends as JAX does when its peers are gone."""
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def driving(home: Path, cloud: TpuCloud) -> Iterator[Driving]:
 
 
 def named(cloud: TpuCloud, name: str = "mine", **changes: object) -> None:
-    """A TPU VM that somebody else made."""
+    """Create a TPU VM of another user."""
     request = Request(name, (name,), "v4-16", "tpu-ubuntu2204-base", metadata={"ssh-keys": "eve:ssh-ed25519 BBBB"})
     cloud.create("us-central2-b", replace(request, **changes))  # type: ignore[arg-type]
 
@@ -147,7 +147,7 @@ def test_named_tpu_vm_is_used_as_it_is_and_stays(driving, cloud):
     job_id = driving.send("echo on $TPU_WORKER_ID", on=("mine",))
     assert driving.ended(job_id).state is State.COMPLETED
     assert driving.log(job_id) == ["on 0", "on 1"]
-    assert cloud.made["mine"].metadata["ssh-keys"].splitlines()[0] == "eve:ssh-ed25519 BBBB"  # theirs is still there
+    assert cloud.made["mine"].metadata["ssh-keys"].splitlines()[0] == "eve:ssh-ed25519 BBBB"  # their key is kept
 
 
 def test_named_tpu_vm_that_was_preempted_is_made_anew_under_its_name_and_stays(driving, cloud):
@@ -278,7 +278,7 @@ class ShutProjects:
 
 
 def another_machine(driving: Driving, cloud: Callable[[str], TpuCloud]) -> TpuVmPlace:
-    """A place that knows only what records say: it never created anything itself."""
+    """Return a place that knows only the records, because it never created anything itself."""
     place = TpuVmPlace(driving.folder / "elsewhere", driving.clock, lambda: SENDER, cloud=cloud)
     driving.driver._places = {"tpu-vm": place}  # type: ignore[assignment]
     return place
@@ -382,7 +382,7 @@ def test_host_of_a_ready_tpu_vm_that_reboots_is_waited_for_and_the_job_resumes(d
 
 def test_checkpoints_in_the_workdir_of_a_host_are_seen_of_a_program_that_says_nothing(driving, tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
-    old = "mkdir -p old.$$ && touch -d @1 old.$$ && mv -T old.$$ checkpoints/90"  # at no moment is it new
+    old = "mkdir -p old.$$ && touch -d @1 old.$$ && mv -T old.$$ checkpoints/90"  # so that it never looks new
     new = "mkdir -p checkpoints/7 checkpoints/8.orbax-checkpoint-tmp"
     job_id = driving.send(f"cd $TPUKIT_WORKDIR && {new} && {old} && exit 0")
     job = driving.ended(job_id)
@@ -391,7 +391,7 @@ def test_checkpoints_in_the_workdir_of_a_host_are_seen_of_a_program_that_says_no
 
 @pytest.fixture
 def mounted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Programs that mount: what they did is in a file, and what is mounted in a folder."""
+    """Install mount programs that log their calls to a file and keep mounts in a folder."""
     (tmp_path / "bin").mkdir()
     did = tmp_path / "mounted"
     for name, text in {

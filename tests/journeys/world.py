@@ -1,8 +1,7 @@
-"""A world to drive jobs through: a real store, the real loop, a clock that is turned by hand, and a place whose hosts
-do what a script says.
+"""A world to drive jobs through: a real store, the real loop, a manual clock, and a place whose hosts follow a script.
 
-The place refuses what a real one would suffer from (two live attempts of a job, an attempt out of turn, an act on a job
-that has ended), and after every tick the world checks what must always hold.
+The place refuses calls that would harm a real one (two live attempts of a job, an attempt out of turn, an act on a job
+that has ended), and after every tick the world checks the invariants.
 """
 
 from __future__ import annotations
@@ -32,25 +31,25 @@ TICK = 1.0
 
 
 class Killed(BaseException):
-    """The process that drives is killed: nothing of it may go on, not even its handlers of errors."""
+    """A kill of the driving process. None of its code may run afterwards, not even error handlers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Try:
-    """What becomes of one attempt."""
+    """The script of one attempt."""
 
     reason: Reason = Reason.DONE
     runs: float = 2.0  # seconds until it ends by itself
-    saves: int = 0  # steps it saves beyond those it found
+    saves: int = 0  # steps it saves in addition to those it found
     hangs: bool = False  # reports a first step, then none, and never ends by itself
-    refusals: int = 0  # how many submits fail before one is taken
-    leaves: float = 1.0  # seconds it takes to leave when told
+    refusals: int = 0  # submits that fail before one is accepted
+    leaves: float = 1.0  # seconds from a stop to the exit
     impossible: bool = False  # its first host starts, and the others never can
 
 
 @dataclass
 class Running:
-    """An attempt as the place has it."""
+    """The state of an attempt in the place."""
 
     script: Try
     hosts: list[str] = field(default_factory=list)  # those that have begun
@@ -61,7 +60,7 @@ class Running:
     found: int = -1  # the step it resumed from
 
     def ends(self) -> float:
-        never = self.script.hangs or not self.hosts  # one that was stopped before it began does not come to its own end
+        never = self.script.hangs or not self.hosts  # an attempt stopped before it began does not end by itself
         by_itself = float("inf") if never else self.began + self.script.runs
         return by_itself if self.told is None else min(by_itself, self.leaves_by)
 
@@ -73,15 +72,14 @@ class SimulatedPlace(BarePlace):
         self._clock = clock
         self._scripts: dict[str, Sequence[Try]] = {}
         self.attempts: dict[tuple[str, int], Running] = {}
-        self.begun: Counter[tuple[str, int, str]] = Counter()  # how often each host was started
+        self.begun: Counter[tuple[str, int, str]] = Counter()  # starts of each host
         self.acts: defaultdict[str, int] = defaultdict(int)
-        self.half_submits = False  # the next submit is cut off in the middle
+        self.half_submits = False  # the next submit is interrupted midway
 
     def script(self, job_id: str, tries: Sequence[Try]) -> None:
         self._scripts[job_id] = tries
 
     def live(self, job_id: str) -> list[int]:
-        """Attempts of a job that run."""
         now = self._clock.now()
         return [number for (job, number), it in self.attempts.items() if job == job_id and it.hosts and now < it.ends()]
 
@@ -161,7 +159,7 @@ class SimulatedPlace(BarePlace):
 
 
 class Fuse:
-    """Kills the driving process at the nth of its calls to the outside: before it, or midway in a submit."""
+    """A fuse that kills the driving process at its nth outside call, either before it or midway in a submit."""
 
     def __init__(self) -> None:
         self.calls = 0
@@ -173,7 +171,7 @@ class Fuse:
         self._at[at] = how
 
     def just_before(self, name: str, action: Callable[[], object]) -> None:
-        """Let `action` happen between what the driver did last and its next call of that name."""
+        """Run `action` between the driver's last act and its next call of that name."""
         self._meanwhile[name] = action
 
     def around(self, target: object, *methods: str) -> Any:
@@ -202,7 +200,10 @@ class _Fused:
 
 
 class World:
-    """`elsewhere`: each driver is on a machine of its own, so that the others wait until its leases lapse."""
+    """A world of drivers.
+
+    With `elsewhere`, each driver has its own machine, and the others wait until its leases lapse.
+    """
 
     def __init__(self, folder: Path, *, parallel: int = 0, elsewhere: bool = False, place: Any = None) -> None:
         self._folder, self._parallel, self._elsewhere = folder, parallel, elsewhere
@@ -228,7 +229,7 @@ class World:
         return made.id
 
     def ask(self, job_id: str, wanted: str) -> None:
-        """What `tpu job stop|resume|rerun` writes."""
+        """Write a request as `tpu job stop|resume|rerun` does."""
 
         def asked(job: Job) -> Job:
             if wanted == "stop":
@@ -241,7 +242,7 @@ class World:
             self._ended.pop(job_id, None)
 
     def tick(self) -> int:
-        """One round by a driver that may be killed in it: then another one takes over."""
+        """Run one round by a driver. If it is killed, another driver takes over."""
         try:
             active = self.driver.round()
         except Killed:
@@ -257,7 +258,7 @@ class World:
         return active
 
     def run(self, most: int = 500) -> None:
-        """Until no job is active."""
+        """Run until no job is active."""
         for _ in range(most):
             if not self.tick():
                 return
@@ -277,7 +278,7 @@ class World:
         return self.store.get(JOBS, job_id).value
 
     def summary(self, job_id: str) -> tuple[Any, ...]:
-        """What a person would say of a job: how it ended and what each attempt came to."""
+        """Return the state and reason of a job, and the outcome of each attempt."""
         job = self.job(job_id)
         tries = [
             (attempt.number, attempt.stage, attempt.origin, attempt.reason, attempt.saved) for attempt in job.attempts
@@ -313,7 +314,7 @@ class World:
         return SqliteStore(self._folder / "store.db", now=self.clock.now)
 
     def _new_driver(self) -> Driver:
-        """Of a new process, on this machine or another one."""
+        """Create a driver in a new process, on this machine or another one."""
         self._drivers += 1
         name, me = f"driver-{id(self)}-{self._drivers}", this_process()
         holder = Holder(name, f"machine of {name}" if self._elsewhere else me.machine, me.pid, me.started)

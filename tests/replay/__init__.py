@@ -1,4 +1,4 @@
-"""Replay conversations recorded from Google's APIs against the sandbox, and count the answers that agree.
+"""Replay conversations recorded from Google's APIs against the sandbox, and count the matching answers.
 
     PYTHONPATH=tools:tests python -m replay FOLDER
 

@@ -1,4 +1,4 @@
-"""Print, by API, how many recorded answers the sandbox gives alike."""
+"""Print, by API, how many recorded answers the sandbox reproduces."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def _differences(played: Iterable[Played], most: int) -> None:
 
 
 def _texts(one: Played) -> Iterator[str]:
-    """Yield what differs, alike for the same difference in several conversations."""
+    """Yield the differences. The same difference in several conversations has the same text."""
     request = f"{one.exchange.method} {_shape(one.exchange.path)}"
     if not one.served:
         yield f"{one.api}: not served: {request}"

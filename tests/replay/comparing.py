@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from typing import Any
 
 _ANY = re.compile(
-    r".*\$\{.*"  # an identifier that was replaced
+    r".*\$\{.*"  # a replaced identifier
     r"|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d.*"  # a time
     r"|abcdef0123A?=?|abcd1234|1234567890abcdefghijkl?mn|0{12,}"  # fingerprints, etags, identifiers
     r"|\d+\.\d+\.\d+(-gke\.\d+)?"  # a version
     r"|(\d{1,3}\.){3}\d{1,3}(/\d{1,2})?"  # an address
-    r"|.*/instanceGroupManagers/gke-.*"  # names with a part that Google draws
+    r"|.*/instanceGroupManagers/gke-.*"  # names with a part that Google generates
     r"|gke-[0-9a-f]{20,}-.*|LS0tLS1CRUdJTiB.*"  # endpoints and certificates
     r"|.*(12345trewq|containercluster-abcdef|-pods-12345678).*"
 )
-"""Recorded values that say that there is one, not which."""
+"""Recorded values of which only the presence counts."""
 _BETA = re.compile(r"(?<=googleapis\.com)/v1beta1/|(?<=/compute)/(beta|v1beta1)/")
 _VOLATILE = frozenset(
     (
@@ -35,7 +35,7 @@ _VOLATILE = frozenset(
         ),
     )
 )
-"""Fields whose value is the cloud's own."""
+"""Fields whose value the cloud chooses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Compared:
     fields: int
     missing: int
     differences: tuple[Difference, ...]
-    status: bool  # agrees
+    status: bool  # the status matches
 
     @property
     def agrees(self) -> bool:
@@ -59,7 +59,7 @@ class Compared:
 
 
 def compare(status: int, recorded: Any, given_status: int, given: Any) -> Compared:
-    """Compare two answers: fields that Google gave and the sandbox did not, or gave otherwise.
+    """Compare two answers: fields that Google gave and that the sandbox left out or gave differently.
 
     Where the status differs, every field is missing.
     """
@@ -104,7 +104,7 @@ def _differences(path: str, recorded: Any, given: Any) -> Iterator[Difference]:
 
 
 def _of_lists(path: str, recorded: list[Any], given: list[Any]) -> Iterator[Difference]:
-    """Compare lists item by item; what has a name is compared with its namesake."""
+    """Compare lists item by item, matching items by name where they have one."""
     named = {item["name"]: item for item in given if isinstance(item, dict) and isinstance(item.get("name"), str)}
     for number, inner in enumerate(recorded):
         there = named.get(inner.get("name")) if isinstance(inner, dict) else None

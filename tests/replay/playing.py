@@ -1,4 +1,4 @@
-"""Send recorded requests to the sandbox's Google, in this process and with a clock that stands still."""
+"""Send recorded requests to the sandbox's Google, in this process and with a stopped clock."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NAME = re.compile(r"\$\{(\w+)\}")
 _PROJECT = re.compile(r"(?:^|/)projects/([a-z][-a-z0-9]{4,28})(?=[/:]|$)")
 _OPERATION = re.compile(r"(^|/)operations/")
 _NUMBERS = {"selfLinkWithId", "targetId"}
-"""Fields with a number in them, which is recorded under the same placeholder as the name."""
+"""Fields that contain a number, recorded under the same placeholder as the name."""
 _LASTING = ("projectId", "projectNumber", "uniqueId")
 _LONG = 3600.0
 """Seconds after which every operation of the sandbox has ended."""
@@ -39,7 +39,7 @@ class Played:
 
 
 def api_name(exchange: Exchange) -> str | None:
-    """Return the sandbox's name of the API that a host serves, or None where it has none."""
+    """Return the sandbox's name of the API that a host serves, or None if it has none."""
     for api in APIS:
         if api.document and exchange.host in (api.service, f"us-central1-{api.service}"):
             return api.name
@@ -47,7 +47,7 @@ def api_name(exchange: Exchange) -> str | None:
 
 
 def play(exchanges: list[Exchange], folder: Path) -> Iterator[Played]:
-    """Yield the exchanges of one conversation with APIs that the sandbox has, in a cloud of their own."""
+    """Yield the exchanges of one conversation with APIs that the sandbox has, in a separate cloud."""
     names = {"projectId": PROJECT, "projectNumber": number_of(PROJECT), "uniqueId": "u1d2"}
     others = {found[1] for one in exchanges if (found := _PROJECT.search(one.path))} - {PROJECT}
     with World(folder, seconds={"": 1.0}, projects=(PROJECT, *sorted(others))) as world:
@@ -62,7 +62,7 @@ class _Player:
         self._world, self._names = world, names
         self._last: dict[str, Any] = {}  # answers by path
         self._unserved = False  # the latest request that changes something
-        self._groups: dict[str, str] = {}  # instance groups of node pools, as recorded, and here
+        self._groups: dict[str, str] = {}  # instance groups of node pools: recorded name to name here
 
     def play(self, exchange: Exchange, name: str) -> Played:
         path = self._filled(exchange.path)
@@ -118,7 +118,7 @@ class _Player:
             self._groups |= {old: new for old, new in zip(*groups, strict=True) if old.endswith("-grp")}
 
     def _known(self, text: str) -> str:
-        """Fill in the names that mean the same in a whole conversation."""
+        """Fill in the names that have the same meaning throughout a conversation."""
         return _NAME.sub(lambda found: self._names[found[1]] if found[1] in _LASTING else found[0], text)
 
 
@@ -128,7 +128,7 @@ def _pattern(text: str) -> str:
 
 
 def _has_ended(answer: Any) -> bool:
-    """Tell whether an answer shows something whose making took time: an ended operation, or anything but one."""
+    """Recognize answers that show a result: an ended operation, or anything but an operation."""
     if not isinstance(answer, dict):
         return True
     return answer.get("done") is True or answer.get("status") == "DONE" or not _is_operation(answer)

@@ -1,4 +1,4 @@
-"""Read recorded conversations: a file has exchanges, an exchange a request and the answer that Google gave."""
+"""Read recorded conversations. A file has exchanges; an exchange is a request and the answer from Google."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Exchange:
     host: str
     path: str  # without a leading slash
     query: dict[str, str]
-    body: Any  # None: nothing was sent
+    body: Any  # None: no body
     status: int
     answer: Any  # None: no JSON
 
@@ -34,7 +34,7 @@ def files(folder: Path) -> list[Path]:
 
 
 def read(file: Path) -> list[Exchange]:
-    """Return the exchanges of a file; whatever is not an exchange over HTTP with JSON (gRPC) is left out."""
+    """Return the exchanges of a file. Exchanges other than HTTP with JSON (gRPC) are left out."""
     parts = _BETWEEN.split(file.read_text(encoding="utf-8"))
     return [exchange for part in parts if (exchange := _exchange(part))]
 
@@ -57,7 +57,7 @@ def _exchange(text: str) -> Exchange | None:
 
 
 def _blocks(text: str) -> Iterator[str]:
-    """Yield what blank lines set apart: headers, body, status with headers, body."""
+    """Yield the blocks between blank lines: headers, body, status with headers, body."""
     for block in re.split(r"\n\n+", text):
         if block.strip():
             yield block.strip("\n")

@@ -1,13 +1,13 @@
-"""Gives Terraform the google provider where no registry can be reached: built from pinned Go modules, kept by hash.
+"""Build the google provider for Terraform where no registry is reachable, from pinned Go modules, and cache it by hash.
 
-    python tools/provider/build.py              builds it if it is not there yet, prints the CLI configuration
-    python tools/provider/build.py --no-build   fails, with the command to run, if it is not there yet
-    python tools/provider/build.py --with-clis  also builds the command lines of tests: Terraform 1.5.7, OpenTofu
-    python tools/provider/build.py --where NAME prints where that command line is; fails if it is not there yet
+    python tools/provider/build.py              build it if it is missing, print the CLI configuration
+    python tools/provider/build.py --no-build   fail, with the command to run, if it is missing
+    python tools/provider/build.py --with-clis  also build the command lines of tests: Terraform 1.5.7, OpenTofu
+    python tools/provider/build.py --where NAME print the path of that command line; fail if it is missing
 
-With `export TF_CLI_CONFIG_FILE=$(python tools/provider/build.py)`, init, plan and test of Terraform work offline.
-Nothing outside the cache folder is written, and the standard library is all it needs. The build takes about ten minutes
-on two idle cores, the command lines two each; `GOFLAGS=-p=1 nice -n 19 python ...` leaves the machine to others.
+With `export TF_CLI_CONFIG_FILE=$(python tools/provider/build.py)`, init, plan and test of Terraform work offline. The
+build writes only to the cache folder, and needs only the standard library. It takes about ten minutes on two idle
+cores, the command lines two each; `GOFLAGS=-p=1 nice -n 19 python ...` leaves the machine to others.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Program:
     flags: str  # for the linker
 
     def cache(self) -> Path:
-        """The folder of this pinned program: a changed go.mod or go.sum is another program."""
+        """Return the folder of this pinned program. A change of go.mod or go.sum gives another folder."""
         pins = hashlib.sha256()
         for name in ("go.mod", "go.sum"):
             pins.update((self.pins / name).read_bytes())
@@ -51,7 +51,7 @@ class Program:
 
 GOOGLE = Program("terraform-provider-google", HERE, PROVIDER, f"-X {PROVIDER}/version.ProviderVersion={VERSION}")
 CLIS = {
-    # The newest that Infrastructure Manager runs, and the last one under the Mozilla licence.
+    # Terraform 1.5.7: the newest that Infrastructure Manager runs, and the last one under the Mozilla licence.
     "terraform-1.5.7": Program(
         *("terraform", HERE / "terraform-1.5.7", "github.com/hashicorp/terraform"),
         flags="-X github.com/hashicorp/terraform/version.dev=no",
@@ -64,7 +64,7 @@ CLIS = {
 
 
 class Missing(Exception):
-    """Something that must be installed or built first; the text says how."""
+    """Something that must be installed or built first. The text gives the reason."""
 
 
 def cache() -> Path:
@@ -72,18 +72,18 @@ def cache() -> Path:
 
 
 def build(program: Program = GOOGLE) -> Path:
-    """The program's binary, built when it is not there yet."""
+    """Return the program's binary, and build it if it is missing."""
     binary = program.binary()
     if binary.is_file():
         return binary
     if shutil.which("go") is None:
         raise Missing(f"go is not on PATH: install Go 1.26.6 or newer, {program.name} is built with it")
     binary.parent.mkdir(parents=True, exist_ok=True)
-    # Built beside its place and renamed, so that a build that was killed is never taken for the program.
+    # Built in a draft folder and renamed, so that an interrupted build is never used.
     with tempfile.TemporaryDirectory(dir=binary.parent) as scratch:
         built = Path(scratch) / binary.name
         command = ["go", "build", "-trimpath", "-ldflags", f"-s -w {program.flags}", "-o", str(built), program.package]
-        # Without cgo, as the sandbox's programs are built: what they have in common is compiled once.
+        # Without cgo, as for the sandbox's programs, so that shared packages are compiled once.
         environment = {**os.environ, "CGO_ENABLED": "0"}
         done = subprocess.run(command, cwd=program.pins, env=environment, check=False)
         if done.returncode:
@@ -94,7 +94,7 @@ def build(program: Program = GOOGLE) -> Path:
 
 
 def where(name: str) -> Path:
-    """The binary of a command line that was built."""
+    """Return the binary of a command line that was built."""
     binary = CLIS[name].binary()
     if not binary.is_file():
         raise Missing(f"{name} is not built yet: run `python {HERE / 'build.py'} --with-clis` once (minutes)")
@@ -102,7 +102,7 @@ def where(name: str) -> Path:
 
 
 def cli_config(cli: str = "terraform", *, may_build: bool = True) -> Path:
-    """A CLI configuration with which `cli` takes the provider from the cache and contacts nothing."""
+    """Return a CLI configuration with which `cli` takes the provider from the cache and contacts nothing."""
     binary = GOOGLE.binary()
     if not binary.is_file():
         if not may_build:
@@ -113,17 +113,17 @@ def cli_config(cli: str = "terraform", *, may_build: bool = True) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     link = folder / f"terraform-provider-google_v{VERSION}_x5"
     if not link.exists():
-        draft = cache() / f"link.{os.getpid()}"  # somebody else may be making it too
+        draft = cache() / f"link.{os.getpid()}"  # another process may create it too
         draft.symlink_to(binary)
         draft.replace(link)
     config = cache() / "terraform.rc"
-    # Without a `direct` block nothing else is ever contacted.
+    # Without a `direct` block no other source is contacted.
     _write(config, f'provider_installation {{\n  filesystem_mirror {{ path = "{mirror}" }}\n}}\n')
     return config
 
 
 def _write(file: Path, text: str) -> None:
-    """Others read it at any moment: it is never there by half, and one that is right is left alone."""
+    """Write a file atomically, because other processes read it at any moment. Leave a correct one alone."""
     if file.is_file() and file.read_text() == text:
         return
     draft = file.with_name(f"{file.name}.{os.getpid()}")
@@ -132,7 +132,7 @@ def _write(file: Path, text: str) -> None:
 
 
 def _source(cli: str) -> str:
-    """The provider's full address; Terraform and OpenTofu each have a default host, so the CLI is asked."""
+    """Return the provider's full address. Terraform and OpenTofu differ in their default host, so ask the CLI."""
     with tempfile.TemporaryDirectory() as scratch:
         text = 'terraform {\n  required_providers {\n    google = { source = "hashicorp/google" }\n  }\n}\n'
         (Path(scratch) / "main.tf").write_text(text)
