@@ -19,6 +19,7 @@ FLEX = {
     "initialNodeCount": 0,
     "autoscaling": {"enabled": True, "maxNodeCount": 4},
     "queuedProvisioning": {"enabled": True},
+    "management": {"autoRepair": False, "autoUpgrade": True},  # flex-start nodes are not repaired
     "config": {
         "machineType": "ct6e-standard-4t",
         "diskType": "hyperdisk-balanced",
