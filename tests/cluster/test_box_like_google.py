@@ -33,7 +33,11 @@ def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
 
 def make_cluster(box: Box, name: str, nodes: int = 1, **fields: Any) -> None:
     wanted: dict[str, Any] = {"name": name, "initialNodeCount": nodes, "locations": [ZONE], **fields}
-    box.ask("POST", CLUSTERS, {"cluster": {**wanted, "network": "net", "subnetwork": "subnet"}})
+    box.ask(
+        "POST",
+        CLUSTERS,
+        {"cluster": {**wanted, "releaseChannel": {"channel": "UNSPECIFIED"}, "network": "net", "subnetwork": "subnet"}},
+    )
     until(lambda: box.ask("GET", f"{CLUSTERS}/{name}")["status"] == "RUNNING", f"cluster {name}")
 
 

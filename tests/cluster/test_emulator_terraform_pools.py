@@ -67,7 +67,11 @@ class Pools:
             "ipAllocationPolicy": {"useIpAliases": True, "clusterSecondaryRangeName": "pods"},
         }
         self.cluster = f"projects/tpu-project/locations/{self.region}/clusters/one"
-        self.ask("POST", f"container/v1/{self.cluster.removesuffix('/one')}", {"cluster": cluster})
+        self.ask(
+            "POST",
+            f"container/v1/{self.cluster.removesuffix('/one')}",
+            {"cluster": {**cluster, "releaseChannel": {"channel": "UNSPECIFIED"}}},
+        )
         self.ask("DELETE", f"container/v1/{self.cluster}/nodePools/default-pool")
 
     def ask(self, method: str, path: str, body: Any = None) -> Any:

@@ -49,7 +49,11 @@ class World:
         cluster |= {"network": "net", "subnetwork": "subnet"}
         cluster |= {"workloadIdentityConfig": {"workloadPool": WORKLOAD_POOL}}
         cluster |= {"addonsConfig": {"gcsFuseCsiDriverConfig": {"enabled": True}}}  # jobs mount the bucket
-        box.ask("POST", POOLS.removesuffix("/here/nodePools"), {"cluster": cluster})
+        box.ask(
+            "POST",
+            POOLS.removesuffix("/here/nodePools"),
+            {"cluster": {**cluster, "releaseChannel": {"channel": "UNSPECIFIED"}}},
+        )
         until(lambda: box.ask("GET", POOLS.removesuffix("/nodePools"))["status"] == "RUNNING")
         box.ask("POST", f"storage/v1/b?project={PROJECT.partition('/')[2]}", {"name": BUCKET})
         pods_of_team = f"serviceAccount:{WORKLOAD_POOL}[{TEAM}/{SETTINGS.service_account}]"

@@ -204,7 +204,7 @@ def test_pool_made_through_googles_apis_becomes_nodes_grows_for_a_pod_and_goes_w
         "network": "net",
         "subnetwork": "subnet",
     }
-    ask("POST", "CONTAINER", here, {"cluster": made})
+    ask("POST", "CONTAINER", here, {"cluster": {**made, "releaseChannel": {"channel": "UNSPECIFIED"}}})
     until(lambda: ask("GET", "CONTAINER", f"{here}/here")["status"] == "RUNNING")
     assert f"https://{ask('GET', 'CONTAINER', f'{here}/here')['endpoint']}" == box.status()["server"]
     pool = {

@@ -55,7 +55,7 @@ def make_cluster(box: Box) -> str:
         # Required for pools with the GKE metadata server, which the provisioner requests.
         "workloadIdentityConfig": {"workloadPool": f"{PROJECT}.svc.id.goog"},
     }
-    box.ask("POST", _CLUSTERS, {"cluster": cluster})
+    box.ask("POST", _CLUSTERS, {"cluster": {**cluster, "releaseChannel": {"channel": "UNSPECIFIED"}}})
     until(lambda: box.ask("GET", f"{_CLUSTERS}/{CLUSTER}")["status"] == "RUNNING")
     box.ask("DELETE", f"{POOLS}/default-pool")
     until(lambda: not box.ask("GET", POOLS).get("nodePools"))
