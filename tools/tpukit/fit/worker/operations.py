@@ -93,7 +93,7 @@ def _carry(primitive: Any, args: list[Any], params: Any, run: Any) -> Any:
     out_bytes = sum(map(arrays.size, avals))
 
     def compute(index: int, inputs: list[Any]) -> Any:
-        if primitive.name == "device_put":
+        if primitive.name in ("device_put", "sharding_constraint"):
             return inputs[index]
         with _without_mesh():
             outs = run(core.eval_trace, primitive, inputs, params)
@@ -110,6 +110,8 @@ def _place(primitive: Any, args: list[Any], params: Any) -> list[Any]:
         return [
             _sharding(to) or getattr(one, "_sharding", None) for to, one in zip(params["devices"], args, strict=True)
         ]
+    if primitive.name == "sharding_constraint":  # outside of jit it moves the array
+        return [_sharding(params["sharding"])]
     avals = _outputs(primitive, args, params) or []
     held = [one for one in args if isinstance(one, Carried) and one._sharding is not None]
     places: list[Any] = []
