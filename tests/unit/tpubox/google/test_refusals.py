@@ -23,8 +23,8 @@ SOURCES = {name: one for name, one in vars(sources).items() if isinstance(one, S
 NUMBERS = {"invalid": "400", "not_ready": "400", "not_found": "404", "exists": "409", "aborted": "409"}
 HEAD = """# Refusals
 
-What the sandbox's Google refuses, and where the words and their shape are known from: a page, or somebody who met them.
-`guess` says that nobody does; `the emulator's own` are about the emulator. Written by
+Refusals of the sandbox's Google APIs, with the source of their words and shape: a page, or a report of a user.
+`guess`: there is no source; `the emulator's own` are about the emulator. Written by
 `tests/unit/tpubox/google/test_refusals.py`, which holds it to be true.
 
 | where | number | words | source |
