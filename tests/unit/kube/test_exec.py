@@ -16,6 +16,7 @@ from tpubox.kubelet.websocket import WebSocket
 from tpukit.core.errors import Denied, NotFound, Transient
 from tpukit.kube import Cluster
 from tpukit.kube.executing import Streams
+from tpukit.kube.web_socket import WebSocket as ClientSocket
 
 
 class ExecServer:
@@ -123,6 +124,24 @@ def test_command_whose_connection_is_lost_is_said_to_be_lost(server, cluster, st
     server.serve = lambda socket, command: socket._connection.shutdown(2)
     with pytest.raises(Transient, match="connection to the host was lost"):
         cluster.execute("pod-1", "team", "host", ["true"], streams)
+
+
+def test_status_that_arrived_before_the_connection_was_lost_is_the_result(server, cluster, streams, monkeypatch):
+    lost = threading.Event()
+
+    def serve(socket, command):
+        socket.send(ended(3))
+        socket._connection.shutdown(2)
+        lost.set()
+
+    def send(self, kind, data, sent=ClientSocket._send):
+        assert lost.wait(30)
+        sent(self, kind, data)
+        sent(self, kind, data)  # the first after the loss may still be taken by the kernel
+
+    server.serve = serve
+    monkeypatch.setattr(ClientSocket, "_send", send)
+    assert cluster.execute("pod-1", "team", "host", ["true"], streams) == 3
 
 
 def test_terminal_is_handed_over_raw_with_its_size_and_given_back(server, cluster, tmp_path):

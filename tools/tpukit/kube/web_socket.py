@@ -8,6 +8,7 @@ import socket
 import ssl
 import struct
 from collections.abc import Mapping
+from contextlib import suppress
 
 from tpukit.core.errors import Transient
 
@@ -72,12 +73,8 @@ class WebSocket:
         return self._messages()
 
     def close(self) -> None:
-        try:
-            self._send(_CLOSE, struct.pack("!H", 1000))
-        except OSError:
-            pass
-        finally:
-            self._connection.close()
+        self._send(_CLOSE, struct.pack("!H", 1000))
+        self._connection.close()
 
     def _shake_hands(self) -> None:
         while b"\r\n\r\n" not in self._unread:
@@ -131,7 +128,7 @@ class WebSocket:
         return bool(first & 128), first & 15, data
 
     def _send(self, kind: int, data: bytes) -> None:
-        """Send a frame. Clients mask what they send."""
+        """Send a masked frame. `received` tells of a lost connection, after what arrived before."""
         size, mask = len(data), os.urandom(4)
         head = bytes([128 | kind])
         if size < 126:
@@ -142,4 +139,5 @@ class WebSocket:
             head += bytes([_MASKED | 127]) + struct.pack("!Q", size)
         key = (mask * (size // 4 + 1))[:size]
         masked = (int.from_bytes(data, "big") ^ int.from_bytes(key, "big")).to_bytes(size, "big")
-        self._connection.sendall(head + mask + masked)
+        with suppress(OSError):
+            self._connection.sendall(head + mask + masked)
