@@ -4,32 +4,36 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import cache
+from itertools import chain
 from pathlib import Path
 
 import click
-import pytest
 
+from support.modules import PRODUCT, TOOLS, name, packages
 from tpukit import cli
 from tpukit.cli import spellings
 
-SOURCE = Path(cli.__file__).parents[1]
-MODULES = sorted(path for path in SOURCE.rglob("*.py") if "host" not in path.relative_to(SOURCE).parts[:1])
+MODULES = [path for path in PRODUCT if path.relative_to(TOOLS).parts[1] != "host"]
 TYPED = re.compile(r"`tpu ([^`]+)`")
 OPTION = re.compile(r"(?<![\w-])--(?!config\b)[a-z][a-z0-9-]*\b(?!=\{)")
 FOREIGN = re.compile(r"gcloud|kubectl|terraform|pip |docker|curl|systemctl|ssh|sudo|python|XLA_FLAGS|nohup|xla|libtpu")
 """A program whose options text may mention."""
 
 
-def texts(path: Path) -> Iterator[str]:
-    """Yield the texts of a module as a person reads them, with each placeholder as a word."""
+@cache
+def texts(path: Path) -> Sequence[str]:
+    """Return the texts of a module as a person reads them, with each placeholder as a word."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     parts = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in ast.walk(node)}
+    found = []
     for node in ast.walk(tree):
         if isinstance(node, ast.JoinedStr):
-            yield "".join(part.value if isinstance(part, ast.Constant) else "WORD" for part in node.values)
+            found.append("".join(str(one.value) if isinstance(one, ast.Constant) else "WORD" for one in node.values))
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in parts:
-            yield node.value
+            found.append(node.value)
+    return found
 
 
 def resolve(words: list[str]) -> tuple[click.Command, list[str]]:
@@ -59,13 +63,10 @@ def every_command(group: click.Command = cli.command) -> Iterator[click.Command]
             yield from every_command(inner)
 
 
-modules = pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
-
-
-@modules
-def test_commands_in_messages_exist_and_have_the_options_that_are_named(path: Path) -> None:
+@packages(MODULES)
+def test_commands_in_messages_exist_and_have_the_options_that_are_named(modules: list[Path]) -> None:
     wrong = []
-    for text in texts(path):
+    for text in chain.from_iterable(map(texts, modules)):
         for typed in TYPED.findall(text):
             words = [word for word in typed.replace("[", "").replace("]", "").split() if word not in ("…", "...")]
             try:
@@ -84,14 +85,13 @@ def test_commands_in_messages_exist_and_have_the_options_that_are_named(path: Pa
     assert wrong == []
 
 
-@modules
-def test_options_in_messages_of_commands_exist(path: Path) -> None:
+@packages(path for path in MODULES if path.parent.name in ("cli", "sharing", "spec", "code_queue"))
+def test_options_in_messages_of_commands_exist(modules: list[Path]) -> None:
     """Outside backticks, any command of `tpu` may have the option."""
-    if path.parent.name not in ("cli", "manager", "spec", "queue"):
-        return
     known = {name for command in every_command() for name in options(command)}
     wrong = [
-        f"{option}: {text[:80]}"
+        f"{name(path)}: {option}: {text[:80]}"
+        for path in modules
         for text in texts(path)
         if not FOREIGN.search(text)
         for option in OPTION.findall(text)
@@ -124,8 +124,8 @@ def help_texts() -> Iterator[tuple[str, str]]:
         for param in command.params:
             if isinstance(param, click.Option):
                 yield f"{words} {param.opts[-1]}", param.help or ""
-    for name, (_, text) in cli.COMMANDS.items():
-        yield f"tpu --help {name}", text
+    for command, (_, text) in cli.COMMANDS.items():
+        yield f"tpu --help {command}", text
     for one in spellings.SPELLINGS:
         yield f"tpu help {one.words}", one.says
 

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from support.modules import name, packages
 from tpukit.core import resources
-from unit.cli.test_messages import MODULES, SOURCE, texts
+from unit.cli.test_messages import MODULES, texts
 
 
 def test_install_hint_of_a_checkout_names_the_checkout():
@@ -31,6 +32,7 @@ def test_install_hint_of_an_unknown_origin_says_from_what_to_install(about, tmp_
     assert resources.install_hint("rest") == "run `pip install 'WHEEL[rest]'` with the wheel or checkout of tpukit"
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
-def test_message_installs_nothing_of_tpukit_from_a_registry(path):
-    assert [text for text in texts(path) if "pip install 'tpukit[" in text and "WORD" not in text] == []
+@packages(MODULES)
+def test_message_installs_nothing_of_tpukit_from_a_registry(modules):
+    said = [(name(path), text) for path in modules for text in texts(path)]
+    assert [(where, text) for where, text in said if "pip install 'tpukit[" in text and "WORD" not in text] == []

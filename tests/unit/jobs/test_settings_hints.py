@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from support.modules import name, packages
 from tpukit.cli import image, team
 from tpukit.core.errors import TpukitError
 from tpukit.jobs import plan
@@ -16,7 +17,7 @@ from tpukit.jobs.render import jobset
 from tpukit.jobs.spec import JobSpec, Settings
 from tpukit.kernel.store import mark
 from tpukit.places.gke.cloud_logging import Where
-from unit.cli.test_messages import MODULES, SOURCE, texts
+from unit.cli.test_messages import MODULES, texts
 
 VAGUE = re.compile(r"\b(?:in|into|to) the settings\b|\bin settings\.yaml\b", re.IGNORECASE)
 
@@ -59,7 +60,8 @@ def test_error_about_a_store_that_was_moved_has_the_command_that_follows_it():
     assert "`tpu settings store firestore://my-project-1`" in str(mark.moved("sqlite", "firestore://my-project-1"))
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
-def test_message_names_no_settings_without_their_file(path: Path) -> None:
+@packages(MODULES)
+def test_message_names_no_settings_without_their_file(modules: list[Path]) -> None:
     """A text that mentions a setting comes from `settings.hint`, which knows the file. Docstrings may omit the file."""
-    assert [text for text in texts(path) if VAGUE.search(text) and "\n" not in text and "`" in text] == []
+    said = [(name(path), text) for path in modules for text in texts(path)]
+    assert [(where, text) for where, text in said if VAGUE.search(text) and "\n" not in text and "`" in text] == []

@@ -10,13 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tpukit import cli
+from support.modules import TOOLS, name, packages
 from tpukit.core.quantities import counted
 
-SOURCE = Path(cli.__file__).parents[2]
-MODULES = sorted(
-    path for path in SOURCE.glob("tpu*/**/*.py") if path.relative_to(SOURCE).parts[:2] != ("tpubox", "google")
-)
+MODULES = [path for path in TOOLS.glob("tpu*/**/*.py") if path.relative_to(TOOLS).parts[:2] != ("tpubox", "google")]
 SPEAKERS = {
     *("Invalid", "NotFound", "Conflict", "Denied", "Transient", "NotYet", "Problem", "NoCapacity", "TpukitError"),
     *("Unauthenticated", "HostKeyChanged", "Disagreement", "UsageError", "BadParameter", "ClickException"),
@@ -43,9 +40,9 @@ def messages(path: Path) -> Iterator[str]:
         values: list[ast.expr] = []
         if isinstance(node, ast.Call):
             function = node.func
-            name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
-            spoken = [one.value for one in node.keywords if name in SPEAKERS or one.arg in ("hint", "help")]
-            values = [*(node.args if name in SPEAKERS else ()), *spoken]
+            called = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+            spoken = [one.value for one in node.keywords if called in SPEAKERS or one.arg in ("hint", "help")]
+            values = [*(node.args if called in SPEAKERS else ()), *spoken]
         elif isinstance(node, ast.Assign) and any(getattr(one, "id", "") in NAMES for one in node.targets):
             values = [node.value]
         for value in values:
@@ -53,9 +50,9 @@ def messages(path: Path) -> Iterator[str]:
             yield from (text_of(one) for one in ast.walk(value) if id(one) not in parts and text_of(one))
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
-def test_messages_use_the_words_of_the_field(path: Path) -> None:
-    assert [text for text in messages(path) if BANNED.search(text)] == []
+@packages(MODULES)
+def test_messages_use_the_words_of_the_field(modules: list[Path]) -> None:
+    assert [(name(path), text) for path in modules for text in messages(path) if BANNED.search(text)] == []
 
 
 COUNTED = re.compile(
@@ -93,10 +90,10 @@ def miscounted(path: Path) -> Iterator[str]:
                     yield text
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
-def test_messages_count_one_of_a_thing_in_the_singular(path: Path) -> None:
-    if str(path.relative_to(SOURCE)) not in NEVER_ONE:
-        assert list(miscounted(path)) == []
+@packages(MODULES)
+def test_messages_count_one_of_a_thing_in_the_singular(modules: list[Path]) -> None:
+    may_be_one = [path for path in modules if str(path.relative_to(TOOLS)) not in NEVER_ONE]
+    assert [(name(path), text) for path in may_be_one for text in miscounted(path)] == []
 
 
 @pytest.mark.parametrize(

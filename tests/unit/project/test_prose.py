@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[3]
-MODULES = sorted(
-    path for folder in ("tools", "tests/support", "tests/simulation") for path in (ROOT / folder).rglob("*.py")
-)
+from support.modules import ROOT, name, packages
+
+MODULES = [path for folder in ("tools", "tests/support", "tests/simulation") for path in (ROOT / folder).rglob("*.py")]
 BANNED = re.compile(
     r"\b(?:nobody|somebody|whoever|anew|for ever|again and again|mend(?:s|ed|ing)?|unless told|could not be had"
     r"|on purpose|it is said|was told|is told)\b",
@@ -37,9 +36,9 @@ def faults(source: str) -> list[str]:
     return [f"{line}: {text[:80]}" for line, text in prose(source) if BANNED.search(text) or FIRST.match(text)]
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_docstrings_and_comments_use_plain_english(path: Path) -> None:
-    assert faults(path.read_text(encoding="utf-8")) == []
+@packages(MODULES)
+def test_docstrings_and_comments_use_plain_english(modules: list[Path]) -> None:
+    assert [(name(path), fault) for path in modules for fault in faults(path.read_text(encoding="utf-8"))] == []
 
 
 @pytest.mark.parametrize("text", ['"""What it does."""', 'x = 1\n"""Of whom it is."""', "# made anew for somebody"])
