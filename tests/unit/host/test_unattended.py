@@ -16,6 +16,7 @@ import pytest
 from support.bare_host import Host
 from support.tpu_vm_world import NODES, PROJECT, V4_8, TpuVms
 from support.waiting import alive, until
+from tpukit.host.supervision import host_hardware
 from tpukit.host.supervision import host_unattended as unattended
 from tpukit.places.local import processes as pods
 from tpukit.places.tpu_vm import renewals
@@ -230,8 +231,8 @@ def test_mark_that_a_driver_writes_into_the_metadata_of_a_tpu_vm_reaches_its_hos
     lent = lend("renewed")
     monkeypatch.setenv(unattended.METADATA_HOST, lent.host.environment[unattended.METADATA_HOST])
     assert unattended.mark("known") == "known"
-    assert unattended.RENEWED == renewals.RENEWED
-    body = {"metadata": {unattended.RENEWED: "2"}}
+    assert host_hardware.RENEWED == renewals.RENEWED
+    body = {"metadata": {host_hardware.RENEWED: "2"}}
     lent.google.ask("PATCH", f"{NODES}/{lent.name}?updateMask=metadata", body)
     until(lambda: unattended.mark("known") == "2", "the mark to arrive")
 

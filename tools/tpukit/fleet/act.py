@@ -17,7 +17,7 @@ from tpukit.fleet.reach import Reach
 from tpukit.fleet.records import FLEET, OWNER, SLOT, STORE, Work, Worker
 from tpukit.fleet.seen import Create, Delete, Launch, Stop, Target
 from tpukit.google.tpu_vm import Node, Request, TpuVms
-from tpukit.places.tpu_vm.asking import hardware_url
+from tpukit.places.tpu_vm import boot_limit
 from tpukit.places.tpu_vm.channel import Login
 
 GRACE_SECONDS = 30
@@ -47,6 +47,9 @@ class Acting:
                 self._launch(worker, node, login)
 
     def _create(self, worker: Worker) -> None:
+        url = boot_limit.hardware_url(self.project, worker.zone, worker.tpu, worker.tpu * self.queued)
+        seconds = worker.unattended + GRACE_SECONDS if worker.unattended and self.project else 0
+        limit = boot_limit.metadata([url], worker.labels, seconds)
         request = Request(
             worker.tpu,
             (worker.tpu,),
@@ -54,7 +57,7 @@ class Acting:
             runtime=self.runtime(worker.tpu_type),
             spot=worker.spot,
             labels=worker.labels,
-            metadata={"ssh-keys": self.reach.ssh_keys},
+            metadata={"ssh-keys": self.reach.ssh_keys, **limit},
             external_ips=self.reach.external_ips,
             valid_seconds=int(worker.unattended),  # without a driver the TPU VM would be unused
         )
@@ -121,7 +124,7 @@ def unattended(project: str, worker: Worker, node: Node) -> Mapping[str, Any]:
     """
     if not worker.unattended or not project:
         return {}
-    url = hardware_url(project, worker.zone, node)
+    url = boot_limit.hardware_url(project, worker.zone, node.name, node.queued)
     labels = {name: node.labels.get(name, "") for name in (FLEET, SLOT, OWNER, STORE) if name in node.labels}
     return {"seconds": worker.unattended, "grace": GRACE_SECONDS, "hardware": {"url": url, "labels": labels}}
 

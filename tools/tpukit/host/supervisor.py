@@ -15,4 +15,5 @@ if __name__ == "__main__":
         sys.exit(host_unattended.main(sys.argv[1]))
     from supervision import host_requests
 
+    host_requests.note_driver()
     sys.stdout.write(json.dumps(host_requests.answer(json.loads(sys.stdin.buffer.readline()), sys.stdin.buffer)) + "\n")

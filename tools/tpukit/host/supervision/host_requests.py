@@ -22,6 +22,7 @@ from .host_attempts import (
     running,
 )
 from .host_files import ROOT, Refused, is_locked, locked, path, read, write
+from .host_hardware import ASKED
 from .host_processes import MARK
 from .host_starting import code, environment, own_code, pod, run_shim
 
@@ -30,6 +31,14 @@ if TYPE_CHECKING:
     from typing import Any, BinaryIO
 
 SETUP_SECONDS = 1800
+
+
+def note_driver() -> None:
+    """Record that a driver asks, for the start-up script of the TPU VM."""
+    with suppress(OSError):
+        os.makedirs(ROOT, mode=0o700, exist_ok=True)
+        with open(path(ASKED), "w", encoding="ascii"):
+            os.utime(path(ASKED))
 
 
 def answer(request: dict[str, Any], content: BinaryIO) -> dict[str, Any]:

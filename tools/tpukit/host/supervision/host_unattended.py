@@ -30,13 +30,12 @@ import os
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from contextlib import suppress
 from pathlib import Path
 
 from . import host_requests as requests
 from .host_files import HERE, ROOT
+from .host_hardware import METADATA_HOST, mark, release
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -45,19 +44,14 @@ if TYPE_CHECKING:
     Attended = tuple[float, str]  # when a driver last asked, and the last mark
 
 NAME = "unattended"
-METADATA_HOST = "GCE_METADATA_HOST"
 LOOK_SECONDS = 5.0
 BEGIN_SECONDS = 10.0
 RETRY_SECONDS = 60.0
 """Seconds between two requests to delete hardware."""
 LEAVE_SECONDS = 120.0
 """Seconds that an attempt may take to leave, beyond its grace, before its hardware is deleted."""
-RENEWED = "tpukit-renewed"
-"""Key of the mark in the metadata of a TPU VM."""
 MARK_LOOKS = 10
 """Number of reads of the mark within the limit."""
-_TOKEN = "service-accounts/default/token"  # noqa: S105 (an address)
-_RENEWED = f"attributes/{RENEWED}"
 
 
 def begin(folder: str, wanted: dict[str, Any], mark: str) -> None:
@@ -169,15 +163,6 @@ def asked(folder: Path) -> float:
         return 0.0
 
 
-def mark(known: str) -> str:
-    """Return the mark of a driver in the metadata of this TPU VM; `known` if there is none, or no response."""
-    with suppress(OSError, ValueError):
-        request = urllib.request.Request(_metadata(_RENEWED), headers={"Metadata-Flavor": "Google"})  # noqa: S310
-        with urllib.request.urlopen(request, timeout=10) as answer:  # noqa: S310
-            return str(answer.read(256).decode())
-    return known
-
-
 def superseded(folder: Path, wanted: dict[str, Any]) -> bool:
     with suppress(OSError, ValueError):
         latest = json.loads((folder.parent / "latest").read_text(encoding="utf-8"))
@@ -213,34 +198,3 @@ def released(folder: Path, wanted: dict[str, Any], last: Attended) -> bool:
         while asked(folder) == last[0] and needed(folder, wanted) and time.monotonic() < due:
             time.sleep(LOOK_SECONDS)
     return False
-
-
-def release(hardware: dict[str, Any]) -> bool:
-    """Delete the attempt's hardware; return whether it is deleted, or belongs to another attempt by now."""
-    try:
-        token = _ask("GET", _metadata(_TOKEN), {"Metadata-Flavor": "Google"})["access_token"]
-        signed = {"Authorization": f"Bearer {token}"}
-        found = _ask("GET", hardware["url"], signed)
-        specs = (found.get("tpu") or {}).get("nodeSpec") or [{"node": found}]
-        labels = [one["node"].get("labels") or {} for one in specs]
-        if any(each.get(name) != value for each in labels for name, value in hardware["labels"].items()):
-            return True
-        _ask("DELETE", hardware["url"] + ("?force=true" if "/queuedResources/" in hardware["url"] else ""), signed)
-    except urllib.error.HTTPError as error:
-        error.close()
-        sys.stderr.write(f"{hardware['url']}: {error}\n")
-        return error.code == 404
-    except (OSError, ValueError, KeyError) as error:
-        sys.stderr.write(f"{hardware['url']}: {error!r}\n")
-        return False
-    return True
-
-
-def _metadata(name: str) -> str:
-    return f"http://{os.environ.get(METADATA_HOST, 'metadata.google.internal')}/computeMetadata/v1/instance/{name}"
-
-
-def _ask(method: str, url: str, headers: dict[str, str]) -> Any:
-    # The metadata server must be reached without a proxy: the watch's environment has no proxy variable.
-    with urllib.request.urlopen(urllib.request.Request(url, method=method, headers=headers), timeout=60) as answer:  # noqa: S310
-        return json.loads(answer.read() or b"{}")

@@ -15,17 +15,14 @@ from typing import Any
 from tpukit.core import fence
 from tpukit.core.clock import Clock
 from tpukit.core.errors import Conflict, Denied, Invalid, LeaseLost, NotYet, TpukitError, Transient
-from tpukit.google.clients import address
-from tpukit.google.tpu_vm import ENDPOINT, SSH_KEYS, Node, TpuVms, with_key
+from tpukit.google.tpu_vm import SSH_KEYS, Node, TpuVms, with_key
 from tpukit.jobs.plan import Plan
 from tpukit.places.base import Handle
-from tpukit.places.tpu_vm import environment, secrets, target
+from tpukit.places.tpu_vm import boot_limit, environment, secrets, target
 from tpukit.places.tpu_vm.channel import Answer, Call, Channel, Login
 from tpukit.places.tpu_vm.machines import Machines
 from tpukit.places.tpu_vm.shared_code import Code, pack
 
-API = ENDPOINT, "https://tpu.googleapis.com/v2/"
-"""The address at which hosts delete their own TPU VM."""
 SETUP_SECONDS = 1800.0
 UPLOAD_SECONDS = 600.0
 MOUNT_SECONDS = 120.0
@@ -270,12 +267,6 @@ def _mounts(plan: Plan) -> list[Mapping[str, Any]]:
     return [*share, *buckets]
 
 
-def hardware_url(project: str, zone: str, node: Node) -> str:
-    """Return the address at which a host of `node` deletes its hardware."""
-    where = f"{address(*API)}projects/{project}/locations/{zone}"
-    return f"{where}/queuedResources/{node.queued}" if node.queued else f"{where}/nodes/{node.name}"
-
-
 def _unattended(plan: Plan, node: Node) -> Mapping[str, Any]:
     """Return the limit for a host of `node`, and what to delete then if the job created it.
 
@@ -284,7 +275,7 @@ def _unattended(plan: Plan, node: Node) -> Mapping[str, Any]:
     if not plan.spec.max.unattended:
         return {}
     vms = target.of(plan)
-    url = hardware_url(vms.project, vms.zone, node)
+    url = boot_limit.hardware_url(vms.project, vms.zone, node.name, node.queued)
     labels = {name: node.labels.get(name, "") for name in (target.JOB, target.ATTEMPT, target.STORE)}
     return {
         "seconds": plan.spec.max.unattended,

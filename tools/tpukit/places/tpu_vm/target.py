@@ -12,6 +12,7 @@ from tpukit.google.tpu_vm import Request
 from tpukit.jobs.plan import Plan, VmTarget
 from tpukit.jobs.spec import Settings
 from tpukit.jobs.spec.job import Reservation
+from tpukit.places.tpu_vm import boot_limit
 
 JOB, ATTEMPT, STORE = "tpukit-job", "tpukit-attempt", "tpukit-store"
 SHARED_STORE = "tpukit-shared-store"
@@ -78,27 +79,36 @@ def requests(plan: Plan, attempt: int, sender: str, key: str) -> list[Request]:
     capacity = plan.spec.capacity
     target, names = of(plan), nodes(plan)
     groups = [(plan.id, names)] if is_own(plan) else [(name, (name,)) for name in names]
-    return [
-        Request(
+    limit = plan.spec.max.unattended if is_own(plan) else 0
+    made = []
+    for name, members in groups:
+        labels = {
+            JOB: plan.id,
+            ATTEMPT: str(attempt),
+            # A TPU VM that the user named stays the user's when it is recreated: it is not swept.
+            (STORE if is_own(plan) else SHARED_STORE): store_label(sender),
+        }
+        urls = [
+            boot_limit.hardware_url(target.project, target.zone, one, name * plan.settings.queued) for one in members
+        ]
+        request = Request(
             name,
             members,
             accelerator=plan.slice.name,
             runtime=runtime(plan),
             spot=capacity == "spot",
             reservation=_reservation(target, capacity) if isinstance(capacity, Reservation) else "",
-            # A TPU VM that the user named stays the user's when it is recreated: it is not swept.
-            labels={
-                JOB: plan.id,
-                ATTEMPT: str(attempt),
-                (STORE if is_own(plan) else SHARED_STORE): store_label(sender),
+            labels=labels,
+            metadata={
+                "ssh-keys": f"{target.user}:{key}",
+                **boot_limit.metadata(dict.fromkeys(urls), labels, limit and limit + plan.spec.max.grace),
             },
-            metadata={"ssh-keys": f"{target.user}:{key}"},
             external_ips=plan.settings.external_ips,
             # Without a driver the hardware would be idle. An active driver repeats the request.
-            valid_seconds=plan.spec.max.unattended if is_own(plan) else 0,
+            valid_seconds=limit,
         )
-        for name, members in groups
-    ]
+        made.append(request)
+    return made
 
 
 def _reservation(target: VmTarget, capacity: Reservation) -> str:
