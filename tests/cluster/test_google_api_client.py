@@ -111,7 +111,8 @@ def test_gke_cluster_and_pool_are_made_changed_and_deleted_by_operations_that_ar
         config={"machine_type": "ct4p-hightpu-4t", "disk_type": "pd-balanced"},
     )
     wait(clusters.create_node_pool(parent=cluster, node_pool=pool))
-    wait(clusters.set_node_pool_management({"name": f"{cluster}/nodePools/tpu", "management": {"auto_repair": True}}))
+    management = {"auto_repair": True, "auto_upgrade": True}
+    wait(clusters.set_node_pool_management({"name": f"{cluster}/nodePools/tpu", "management": management}))
     found = clusters.get_node_pool(name=f"{cluster}/nodePools/tpu")
     assert (found.status, found.management.auto_repair) == (container_v1.NodePool.Status.RUNNING, True)
     labels = container_v1.SetLabelsRequest(name=cluster, resource_labels={"team": "a"})

@@ -9,7 +9,15 @@ from typing import Any
 import pytest
 from google.api_core import exceptions
 from google.api_core.client_options import ClientOptions
-from google.cloud import artifactregistry_v1, container_v1, resourcemanager_v3, service_usage_v1, storage, tpu_v2
+from google.cloud import (
+    artifactregistry_v1,
+    common,  # noqa: F401 (operations of TPUs carry a message of it, which their client does not import)
+    container_v1,
+    resourcemanager_v3,
+    service_usage_v1,
+    storage,
+    tpu_v2,
+)
 from google.iam.v1 import iam_policy_pb2
 from google.oauth2.credentials import Credentials
 from google.protobuf.field_mask_pb2 import FieldMask
