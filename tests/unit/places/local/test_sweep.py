@@ -76,6 +76,14 @@ def test_living_are_pods_of_which_a_process_or_the_shim_runs(home):
     until(lambda: pods.living(home / "runs") == {})
 
 
+def test_living_are_pods_whose_shim_runs_and_whose_program_does_not(home):
+    folder = home / "runs" / "held"
+    argv = [sys.executable, "-c", "import time; time.sleep(600)", str(pods._SHIM), str(folder)]
+    with subprocess.Popen(argv) as held:
+        until(lambda: pods.living(home / "runs") == {folder: []})
+        held.kill()
+
+
 def test_living_without_proc_are_pods_that_began_and_did_not_end(home, monkeypatch):
     old_runs(home, 2)
     (home / "runs" / "old-00001" / "attempt-0" / "old-00001-slice-0-0" / "end").unlink()

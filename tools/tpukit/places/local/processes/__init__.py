@@ -28,6 +28,7 @@ MARK = "TPUKIT_POD"
 _LOG = re.compile(r"log(\.\d+)?")
 _PROC = Path("/proc")
 _SHIM = Path(__file__).with_name("shim.py")
+_SHIM_OF_ANY_VERSION = os.fsencode(f"/{_SHIM.parent.name}/{_SHIM.name}")
 _MOUNTS = Path(__file__).with_name("mounts.py")
 _FILTER = Path(__file__).with_name("call_filter.py")
 _JOIN = Path(__file__).with_name("join.py")
@@ -314,7 +315,7 @@ def _shimmed() -> Iterator[Path]:
     """Yield folders of pods whose shim runs."""
     for _, command in _processes("cmdline"):
         words = command.rstrip(b"\0").split(b"\0")
-        if len(words) > 2 and words[-2].endswith(b"/pods/shim.py"):
+        if len(words) > 2 and words[-2].endswith(_SHIM_OF_ANY_VERSION):
             yield Path(os.fsdecode(words[-1]))
 
 
