@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
+from statistics import median
 
 from tpukit.core.quantities import counted
 from tpukit.drill.losses import Struck, What
@@ -19,8 +21,14 @@ def is_told(run: Broken) -> bool:
 
 
 def trained_on(run: Broken, struck: Struck, grace: float) -> bool:
-    """Return whether the program made steps through most of the grace."""
-    return is_told(run) and _last_report(run, struck) - struck.at > grace / 2
+    """Return whether the program made steps until the end of the grace.
+
+    A place may deliver SIGTERM a second or two after the strike: steps in the first half of the grace prove nothing.
+    """
+    seconds = _last_report(run, struck) - struck.at
+    return (
+        is_told(run) and seconds > grace / 2 and seconds + STEPS_IN_FLIGHT * _step_seconds(run, struck) >= 0.9 * grace
+    )
 
 
 def ignored(run: Broken, struck: Struck) -> Said | None:
@@ -64,6 +72,11 @@ def _wrote(run: Broken, struck: Struck) -> bool:
 
 def _last_report(run: Broken, struck: Struck) -> float:
     return max((one.at for one in run.trace if one.attempt == struck.attempt), default=struck.at)
+
+
+def _step_seconds(run: Broken, struck: Struck) -> float:
+    times = sorted({one.at for one in run.trace if one.attempt == struck.attempt})
+    return median(later - at for at, later in pairwise(times)) if len(times) > 1 else 0.0
 
 
 def _resumed(run: Broken, struck: Struck) -> float:
