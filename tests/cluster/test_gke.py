@@ -159,7 +159,8 @@ def test_drill_in_the_cluster_right_program_is_exact_a_planted_mistake_is_named_
     drills = {}
     for program, losses in (("right", RIGHT_LOSSES), ("data_position", ("kill-0-1",))):
         fields = {"slices": 1, "code": str(DRILLED), "mounts": mounts, "workdir": f"/runs/{program}"}
-        fields["env"] = {"STEP_SECONDS": "0.06"}  # slow, because a slice notices its preemption within a second or two
+        # Slow, because a slice notices its preemption within a second or two. Digests name batches for certain.
+        fields["env"] = {"STEP_SECONDS": "0.06", "DIGESTS": "1"}
         file = ada.job(program.replace("_", "-"), "python", "-S", f"{program}.py", **fields)
         only = [word for loss in losses for word in ("--only", loss)]
         argv = [sys.executable, "-m", "tpukit", "drill", str(file), "--place", "gke", "--json", *only]
