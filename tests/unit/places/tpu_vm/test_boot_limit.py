@@ -57,16 +57,19 @@ class Boot:
     """A boot of a TPU VM, in simulated time."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
-        self.now, self.deleted = 0.0, list[float]()
+        self.now, self.away_until, self.deleted = 0.0, 0.0, list[float]()
         self.attributes: dict[str, str] = {}
         self.events: dict[float, Any] = {}
         monkeypatch.setenv("HOME", str(home))
         monkeypatch.setattr(os, "fork", lambda: 0)
         monkeypatch.setattr(os, "setsid", lambda: None)
-        monkeypatch.setattr(host_hardware, "attribute", lambda name: self.attributes.get(name, ""))
+        monkeypatch.setattr(host_hardware, "attribute", self.attribute)
         monkeypatch.setattr(host_hardware, "release", self.release)
         monkeypatch.setattr(host_hardware.time, "monotonic", lambda: self.now)
         monkeypatch.setattr(host_hardware.time, "sleep", self.sleep)
+
+    def attribute(self, name: str) -> str:
+        return "" if self.now < self.away_until else self.attributes.get(name, "")
 
     def sleep(self, seconds: float) -> None:
         self.now += seconds
@@ -106,8 +109,11 @@ def test_limit_counts_from_the_last_mark_of_a_driver_and_not_from_a_failed_read(
     assert boot.run(3600)[0] == 4800
 
 
-def test_tpu_vm_without_a_limit_has_no_start_up_script(boot):
+def test_tpu_vm_without_a_limit_has_no_start_up_script():
     assert boot_limit.LIMIT == host_hardware.LIMIT
     assert boot_limit.metadata(["https://tpu/vm"], LABELS, 0) == {}
-    host_hardware.main()
-    assert boot.deleted == []
+
+
+def test_limit_that_cannot_be_read_at_the_boot_is_read_once_the_metadata_server_responds(boot):
+    boot.away_until = 300.0
+    assert boot.run(3600)[0] == 3900

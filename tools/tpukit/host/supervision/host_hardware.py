@@ -35,10 +35,12 @@ _TOKEN = "service-accounts/default/token"  # noqa: S105 (an address)
 
 def main() -> None:
     """Delete the hardware of `LIMIT` once no driver has shown a sign for as long as it says."""
-    limit = json.loads(attribute(LIMIT) or "{}")
-    if not limit or os.fork():
+    if os.fork():
         return  # the boot goes on without waiting
     os.setsid()
+    while not (text := attribute(LIMIT)):  # the metadata server may not respond yet
+        time.sleep(LOOK_SECONDS)
+    limit = json.loads(text)
     last, since = signs(("", 0.0)), time.monotonic()
     every = min(LOOK_SECONDS, limit["seconds"] / 10)
     while limit["hardware"]:
