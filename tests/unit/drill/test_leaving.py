@@ -44,3 +44,12 @@ def test_judge_program_that_saves_as_it_leaves_may_lose_the_steps_under_way():
     saved = Save(21, 22.5, 22.9, 100, True, ("checkpoints/21/state",), True)
     verdict = judge(program.unbroken(), replace(broken, saves=(*broken.saves, saved)), saving_seconds=0.1, grace=8.0)
     assert verdict.word is Word.EXACT, verdict.text
+
+
+def test_judge_program_that_gets_sigterm_late_and_saves_its_last_step_is_exact():
+    """A place may take more than half of a short grace to deliver SIGTERM."""
+    program = Program(every=3)
+    broken = told(program, 20, 27)
+    saved = Save(27, 27.1, 27.4, 100, True, ("checkpoints/27/state",), True)
+    verdict = judge(program.unbroken(), replace(broken, saves=(*broken.saves, saved)), saving_seconds=0.1, grace=12.0)
+    assert verdict.word is Word.EXACT, verdict.text

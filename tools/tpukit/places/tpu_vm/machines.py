@@ -168,7 +168,7 @@ def _gone(name: str, node: Node | None, requests: tuple[Queued, ...]) -> Gone:
         reason = Reason.PREEMPTED if suspended else Reason.HOST_LOST
         return Gone(reason, f"TPU VM {name} is gone")
     if node.state in _USABLE:
-        return Gone(Reason.HOST_LOST, f"TPU VM {name} was made anew")
+        return Gone(Reason.HOST_LOST, f"TPU VM {name} was recreated")
     reason = _REASONS.get(node.state, Reason.PREEMPTED if suspended else Reason.HOST_LOST)
     return Gone(reason, f"TPU VM {name} is {node.state}" + (f": {node.says}" if node.says else ""))
 
