@@ -131,8 +131,9 @@ def lost(number: int, long: str) -> Observation:
     )
 
 
-@pytest.mark.parametrize("address", ["sqlite", "firestore://simulated-1"])
-@pytest.mark.parametrize("long", ["", 'said "this"\n\\ é☃\0' * 500])
+@pytest.mark.parametrize(
+    ("address", "long"), [("sqlite", ""), ("firestore://simulated-1", 'said "this"\n\\ é☃\0' * 500)]
+)
 def test_record_of_64_hosts_preempted_200_times_stays_below_its_limit_and_goes_on(firestore, store: Store, long):
     plan = make(spec(capacity="spot", config={"notes": "n" * (PLAN_BYTES - 4096)}), Settings(), "gke")
     store.create(JOBS, plan.id, Job(plan.id, "gke", "t", "me", 1.0, plan.to_json()))
