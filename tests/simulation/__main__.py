@@ -54,13 +54,10 @@ def main() -> int:
     found: list[tuple[int, str, str]] = []
     with ProcessPoolExecutor(options.processes) as pool:
         waiting = {pool.submit(_some, chunk, options.scene): chunk for chunk in chunks}
-        for future in waiting:
+        for future, chunk in waiting.items():
             found += future.result()
-            done = waiting[future].stop - options.first
-            if (
-                options.progress
-                and done // options.progress > (waiting[future].start - options.first) // options.progress
-            ):
+            before, done = chunk.start - options.first, chunk.stop - options.first
+            if options.progress and done // options.progress > before // options.progress:
                 names = ", ".join(f"{seed} {name}" for seed, name, _ in found)
                 print(f"{done} seeds in {time.monotonic() - began:.0f} s: {names or 'clean'}", flush=True)
             if found and options.until_found:

@@ -53,8 +53,8 @@ class FirestoreHome:
     def __init__(self, now: Callable[[], float], pause: Callable[[], None]) -> None:
         from google.cloud import firestore
 
-        from tpukit.kernel.store import firestore_calls, pacing
         from tpukit.kernel.store import firestore as store
+        from tpukit.kernel.store import firestore_calls, pacing
         from tpukit.kernel.store.firestore import FirestoreStore
 
         self.server = Server(now, before=lambda call: pause())
