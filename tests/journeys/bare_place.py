@@ -32,6 +32,9 @@ class BarePlace:
     def workdir(self, plan: Plan, origin: int) -> str:
         return plan.workdir_of(origin)
 
+    def limit(self, plan: Plan) -> str:
+        return ""
+
     def notes(self, plan: Plan) -> Sequence[str]:
         return ()
 

@@ -39,6 +39,8 @@ def main() -> int:
     parser.add_argument("--shrink", action="store_true")
     parser.add_argument("--scene", default="", help="Run every seed in this scene.")
     parser.add_argument("--until-found", action="store_true", help="Stop at the first violation, without its history.")
+    parser.add_argument("--processes", type=int, default=os.cpu_count())
+    parser.add_argument("--progress", type=int, default=0, help="Report after every N seeds.")
     options = parser.parse_args()
     if options.seed is not None:
         with Simulator() as simulator:
@@ -50,10 +52,14 @@ def main() -> int:
     size = 10 if options.until_found else CHUNK
     chunks = [range(start, min(start + size, last)) for start in range(options.first, last, size)]
     found: list[tuple[int, str, str]] = []
-    with ProcessPoolExecutor(os.cpu_count()) as pool:
+    with ProcessPoolExecutor(options.processes) as pool:
         waiting = {pool.submit(_some, chunk, options.scene): chunk for chunk in chunks}
-        for future in waiting:
+        for future, chunk in waiting.items():
             found += future.result()
+            before, done = chunk.start - options.first, chunk.stop - options.first
+            if options.progress and done // options.progress > before // options.progress:
+                names = ", ".join(f"{seed} {name}" for seed, name, _ in found)
+                print(f"{done} seeds in {time.monotonic() - began:.0f} s: {names or 'clean'}", flush=True)
             if found and options.until_found:
                 pool.shutdown(wait=False, cancel_futures=True)
                 print(f"found {found[0][0]} {found[0][1]}")

@@ -69,7 +69,23 @@ def draw(seed: int) -> Plan:
     happens = tuple(event(dice, EVENTS, LASTING) for _ in range(dice.choice((0, 1, 1, 2, 3, 4))))
     last = max((one.at + one.seconds for one in happens), default=0.0)
     calm = max([3 * MINUTE, last, *(one.dies for one in machines)])
-    return Plan(seed, machines, jobs, in_order(faults), by_time(happens), calm, "gke", plans.home(dice))
+    return _rare(Plan(seed, machines, jobs, in_order(faults), by_time(happens), calm, "gke", plans.home(dice)))
+
+
+def _rare(plan: Plan) -> Plan:
+    """Add, to few plans, a sender that may not use the cluster at first, so its code stays on its machine.
+
+    The generator is one of its own, so the other plans do not change.
+    """
+    dice = random.Random(f"rare/{plan.seed}")
+    if dice.random() >= 0.06:
+        return plan
+    jobs = tuple(replace(one, code=True) for one in plan.jobs)
+    count = max(2, len(plan.machines))
+    machines = (*plan.machines, *[MachinePlan(tick=10.0, renews=True)] * (count - len(plan.machines)))
+    machines = tuple(replace(one, rights=True, dies=0.0) for one in machines)
+    events = (Event(0.0, "withhold", 0, dice.choice((100.0, 300.0))), *plan.events)
+    return replace(plan, machines=machines, jobs=jobs, events=events, calm=max(plan.calm, 600.0))
 
 
 POOL_FAULTS = {

@@ -105,6 +105,8 @@ class ClusterScene(JobsScene):
             folder = machine.root / "code" / made.snapshot.digest
             folder.mkdir(parents=True, exist_ok=True)
             (folder / "train").write_text("train\n")
+        if withheld := [one.seconds for one in self.world.plan.events if one.kind == "withhold"]:
+            machine.denied["kube"] = self.world.scheduler.now + withheld[0]
         with people.at(machine, store, places, driver.leases.holder):
             submission.record(made, "ada")
         self.sent.add(index)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tpukit.jobs.controller.driver import Driver
@@ -25,10 +25,13 @@ def kept(driver: Driver, ended: Sequence[str]) -> list[str]:
     return found
 
 
-def many(root: Any, job: str, hosts: int = 1) -> list[str]:
-    """Return the containers below `root` with more than a few entries of one job on this number of hosts."""
-    most = max(FEW, 3 * hosts)
-    return [where for where, keys in _containers(root, "", set(), 8) if sum(job in key for key in keys) > most]
+def many(root: Any, hosts: Mapping[str, int]) -> list[str]:
+    """Return the containers below `root` with more than a few entries of one of the jobs in `hosts`."""
+    found = []
+    for where, keys in _containers(root, "", set(), 8):
+        if len(keys) > FEW:
+            found += [where for job, count in hosts.items() if sum(job in key for key in keys) > max(FEW, 3 * count)]
+    return found
 
 
 def _containers(value: Any, where: str, seen: set[int], depth: int) -> Iterator[tuple[str, list[str]]]:

@@ -155,9 +155,8 @@ class JobsScene:
             if machine.down or number != machine.process or driver is None:
                 continue
             found += [f"{machine.name} keeps {one}" for one in growth.kept(driver, ended)]
-            found += [
-                f"{machine.name} grows in {one}" for job in ended for one in growth.many(places, job, hosts.get(job, 1))
-            ]
+            sizes = {job: hosts.get(job, 1) for job in ended}
+            found += [f"{machine.name} grows in {one}" for one in growth.many(places, sizes)] if ended else []
         return found
 
     def held(self, job_id: str) -> list[str]:

@@ -22,9 +22,14 @@ TEAM = "research"
 CHANGES = frozenset({"create", "apply", "patch", "delete", "put"})
 
 
+PLAIN = frozenset((str, int, float, bool, type(None)))
+
+
 def copied(value: Any) -> Any:
+    if type(value) in PLAIN:
+        return value
     if isinstance(value, dict):
-        return {key: copied(one) for key, one in value.items()}
+        return {key: one if type(one) in PLAIN else copied(one) for key, one in value.items()}
     return [copied(one) for one in value] if isinstance(value, (list, tuple)) else value
 
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import tpukit
+from simulation import mutation_table
 from simulation.mutation import Mutation
 from simulation.simulator import Simulator
 
@@ -94,7 +95,7 @@ MUTATIONS = (
         "a driver without the code keeps the job from one that has it",
         "places/tpu_vm/shared_code.py",
         "raise Transient(missing",
-        'raise __import__("tpukit").errors.NotYet(missing',
+        'raise __import__("tpukit").core.errors.NotYet(missing',
         "jobs",
     ),
     Mutation(
@@ -282,8 +283,8 @@ class Found:
 
     @property
     def row(self) -> str:
-        seed = f"{self.seed} ({self.invariant})" if self.seed >= 0 else "none"
-        return f"{seed} | {self.seeds} | {self.seconds:.0f}"
+        seed = f"{self.seed} ({self.invariant})" if self.seed >= 0 else f"none of {self.seeds}"
+        return f"{seed} | {self.seconds:.0f}"
 
 
 def main() -> int:
@@ -293,17 +294,19 @@ def main() -> int:
     parser.add_argument("--only", default="", help="Part of the name of the mutations to run.")
     parser.add_argument("--case", default="", help="Letter of the case whose mutations to run.")
     parser.add_argument("--find", metavar="SCENE", help=argparse.SUPPRESS)  # used in the process that runs the copy
+    parser.add_argument("--table", action="store_true", help="Write the results into the table of README.md.")
     options = parser.parse_args()
     seeds = range(options.first, options.first + options.seeds)
     if options.find is not None:
         return find(options.find, seeds)
     missed = 0
-    print("| case | fix taken out | scene | found by seed | seeds run | seconds of CPU |\n|---|---|---|---|---|---|")
     for mutation in sorted(every(), key=lambda one: one.cases):
-        if options.only in mutation.name and options.case in mutation.cases:
+        if options.only in mutation.name and options.case in ("", *mutation.cases.split()):
             found = run(mutation, seeds)
             missed += found.seed < 0
-            print(f"| {mutation.cases} | {mutation.name} | {mutation.scene or 'all'} | {found.row} |", flush=True)
+            print(f"{mutation.cases}: {mutation.name} ({mutation.scene or 'all'}): {found.row} s", flush=True)
+            if options.table:
+                mutation_table.write(every(), {mutation_table.fixed_part(mutation): found.row})
     return int(bool(missed))
 
 

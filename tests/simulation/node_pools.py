@@ -124,6 +124,7 @@ class NodePools(SimulatedGke):
         super().__init__(world.clock, world.plan.seed)  # type: ignore[arg-type]
         self.world, self.scene, self.seconds = world, scene, (40.0, 200.0)
         self.short = self.no_quota = self.refusing = 0.0
+        self.failed_deletes: dict[str, list[float]] = {}  # times, by pool
         self.short_in: dict[str, float] = {}  # until when a zone has no chips
         self.came, self.went = scene.kube.add_hosts, scene.kube.remove_hosts
 
@@ -177,6 +178,8 @@ class NodePools(SimulatedGke):
         super()._end(one)
         if one["target"] in self.pool_docs:
             self.pool_docs[one["target"]]["ready"] = self.clock.now()
+            if one["kind"] == "DELETE_NODE_POOL":
+                self.failed_deletes.setdefault(one["target"], []).append(self.clock.now())
 
     def _judge_create(self, body: Doc) -> None:
         labels, kube = body["config"]["labels"], self.scene.kube

@@ -30,8 +30,8 @@ UNUSED_SECONDS = 15 * 60.0
 """Seconds after which a pool without a pod is removed, even if it has had one."""
 MISSING_SECONDS = 30 * 60.0
 """Seconds after which a pool is removed whose hosts do not come."""
-SLACK_SECONDS = 8 * 60.0
-"""Two deletes of up to 200 s, the first of which fails, and pauses in between."""
+DELETE_SECONDS = 5 * 60.0
+"""Maximum seconds of a delete: GKE takes up to 200 s, and the decision, its cordon and its check take rounds."""
 PINS: tuple[Doc, ...] = (
     {},
     {"nodeSelector": {"cloud.google.com/gke-nodepool": "my-pool"}},
@@ -188,8 +188,11 @@ class ProvisionerScene:
         idle = [one for one in self.gke.own() if self.gke.pool_docs[one].get("ready") and not self.kube.on(one)]
         whole = {name: bool(self.kube.hosts(name)) for name in idle}
         self.idle = {(name, whole[name]): self.idle.get((name, whole[name]), now) for name in idle}
+        calm = max(calm, *(one.suspended for one in self.world.machines if not one.down), 0.0)
         for (name, is_whole), since in self.idle.items():
-            if now - max(since, calm) > (UNUSED_SECONDS if is_whole else MISSING_SECONDS) + SLACK_SECONDS:
+            failed = sum(at > since for at in self.gke.failed_deletes.get(name, ()))  # GKE, not the provisioner
+            most = (UNUSED_SECONDS if is_whole else MISSING_SECONDS) + (1 + failed) * DELETE_SECONDS
+            if now - max(since, calm) > most:
                 self.world.acting = "provisioner"
                 without = "a pod" if is_whole else "all of its hosts"
                 self.world.violate("waste", f"keeps {name}, which has been without {without} for {now - since:.0f} s")
@@ -205,7 +208,7 @@ class ProvisionerScene:
         self.kube.closed = 0.0
         for index, job in enumerate(self.world.plan.jobs):
             if (pin := getattr(job, "pin", 0)) not in (0, len(PINS) - 1):  # its person gives up
-                after = UNUSED_SECONDS + SLACK_SECONDS + 600.0 if pin == UNKNOWN else 300.0
+                after = UNUSED_SECONDS + 2 * DELETE_SECONDS + 480.0 if pin == UNKNOWN else 300.0
                 self.world.scheduler.spawn(lambda name=f"set{index}": provisioner_events.delete(self, name), after)  # type: ignore[misc]
         self.world.scheduler.spawn(self._look_around, 60.0)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+import gc
 import importlib
 import logging
 import random
@@ -27,6 +28,10 @@ CLUSTERS = {
     "provisioner": cluster_plans.draw_provisioner,
     "local": cluster_plans.draw_local,
 }
+
+
+COLLECTED = 10
+"""Worlds after which their memory is collected."""
 
 
 class SerialExecutor:
@@ -109,16 +114,26 @@ class Simulator:
         self._prepared = prepared()
         self._prepared.__enter__()
         self._home = Home()
+        self._collects = gc.isenabled()
+        gc.freeze()
+        gc.disable()  # worlds are collected a few at a time: most of the time would go into looking at the live one
+        self._worlds = 0
         return self
 
     def __exit__(self, *_: object) -> None:
         self._home.close()
         self._prepared.__exit__(None, None, None)
         self._folder.cleanup()
+        gc.unfreeze()
+        if self._collects:
+            gc.enable()
 
     def run(self, plan: Plan, *, kept: bool = False) -> Result:
         folder = Path(self._folder.name) / "world"
         folder.mkdir(exist_ok=True)
+        self._worlds += 1
+        if self._worlds % COLLECTED == 0:
+            gc.collect()
         return World(plan, self._home, folder, kept=kept).run()
 
     def seed(self, seed: int, scene: str = "", *, kept: bool = False) -> Result:

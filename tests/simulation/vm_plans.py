@@ -11,19 +11,32 @@ from dataclasses import replace
 
 from simulation.plans import Event, MachinePlan, Plan
 
-SALT, NAMESAKE = "rare 4", "namesake 1"
+SALT, NAMESAKE, UNSEEN = "rare 4", "namesake 1", "unseen 1"
 HOURS = (1500.0, 3600.0)
 
 
 def enrich(plan: Plan) -> Plan:
     """Return the plan with an ingredient of its scene, or unchanged."""
     dice = random.Random(f"{SALT}/{plan.seed}")
+    if plan.scene == "jobs" and (own := random.Random(f"{UNSEEN}/{plan.seed}")).random() < 0.02:
+        return _unseen(plan, own)
     if plan.scene == "jobs" and any(job.on for job in plan.jobs):
         plan = _namesake(plan, random.Random(f"{NAMESAKE}/{plan.seed}"))
     ingredients = _INGREDIENTS.get(plan.scene)
     if not ingredients or dice.random() < 0.5:
         return plan
     return dice.choice(ingredients)(plan, dice)
+
+
+def _unseen(plan: Plan, dice: random.Random) -> Plan:
+    """Add a person who forgets a job while its hosts cannot be reached."""
+    job = replace(plan.jobs[0], on=False, slices=1, mistake=0.0, seconds=600.0)
+    at = round(dice.uniform(150, 400), 1)
+    events = (
+        Event(at, "block ssh", 0, 600.0),
+        *(Event(round(at + dice.uniform(5, 400), 1), "forget") for _ in range(3)),
+    )
+    return _with(replace(plan, jobs=(job,), faults=()), *events)
 
 
 def _namesake(plan: Plan, dice: random.Random) -> Plan:

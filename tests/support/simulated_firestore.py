@@ -7,9 +7,9 @@ tests/cluster checks the same with Google's own emulator; this one needs no Java
 
 from __future__ import annotations
 
-import copy
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -67,7 +67,7 @@ class Server:
                 continue
             before = there.fields if there and write.kind == "update" else {}
             after = {name: value for name, value in (before | write.fields).items() if value is not DELETE_FIELD}
-            after = {name: at if value is SERVER_TIMESTAMP else copy.deepcopy(value) for name, value in after.items()}
+            after = {name: at if value is SERVER_TIMESTAMP else _copied(value) for name, value in after.items()}
             _check(write.path, after)
             unchanged = there is not None and after == there.fields
             staged[write.path] = Stored(after, there.updated if there and unchanged else at)
@@ -181,7 +181,7 @@ class Snapshot:
         return self.stored.updated if self.stored else None
 
     def to_dict(self) -> Any:
-        return copy.deepcopy(self.stored.fields) if self.stored else None
+        return _copied(self.stored.fields) if self.stored else None
 
     def get(self, name: str) -> Any:
         assert self.stored
@@ -230,9 +230,9 @@ class Query:
         return self._with(filters=(*self.filters, (name, falling if self.order[1] else rising, value)))
 
     def _with(self, **changes: Any) -> Query:
-        from dataclasses import replace
-
-        return replace(self, **changes)
+        made = copy(self)
+        made.__dict__.update(changes)
+        return made
 
     def stream(self, **options: Any) -> Iterator[Snapshot]:
         self.client.server.before("query")
@@ -285,6 +285,13 @@ def _key(value: Any) -> tuple[Any, ...]:
     return (3, value.timestamp()) if isinstance(value, datetime) else (4, str(value))
 
 
+def _copied(value: Any) -> Any:
+    """Return a copy whose maps and lists are its own; all other values are immutable."""
+    if isinstance(value, dict | Mapping):  # a dict is recognised at once
+        return {name: _copied(item) for name, item in value.items()}
+    return [_copied(item) for item in value] if isinstance(value, list) else value
+
+
 def _check(path: str, fields: Mapping[str, Any]) -> None:
     if (size := _size(fields) + len(path) + 33) > LIMIT:
         raise exceptions.InvalidArgument(f"document {path} has {size} bytes, more than {LIMIT}")
@@ -297,7 +304,7 @@ def _check(path: str, fields: Mapping[str, Any]) -> None:
 def _check_value(value: Any, *, within_list: bool, depth: int) -> None:
     if depth > 20:
         raise exceptions.InvalidArgument("more than 20 levels")
-    if isinstance(value, Mapping):
+    if isinstance(value, dict | Mapping):
         if any(not name or (name.startswith("__") and name.endswith("__")) for name in value):
             raise exceptions.InvalidArgument("reserved name")
         for item in value.values():
@@ -314,17 +321,17 @@ def _check_value(value: Any, *, within_list: bool, depth: int) -> None:
 
 
 def _size(value: Any) -> int:
-    if isinstance(value, Mapping):
+    if isinstance(value, str):
+        return len(value.encode()) + 1
+    if isinstance(value, dict | Mapping):
         return sum(len(name.encode()) + 1 + _size(item) for name, item in value.items())
     if isinstance(value, list):
         return sum(map(_size, value))
-    if isinstance(value, str):
-        return len(value.encode()) + 1
     return len(value) if isinstance(value, bytes) else 8
 
 
 def _leaves(value: Any) -> int:
-    if isinstance(value, Mapping):
+    if isinstance(value, dict | Mapping):
         return sum(map(_leaves, value.values()))
     return 1 + (len(value) if isinstance(value, list) else 0)
 

@@ -116,6 +116,18 @@ def test_record_puts_the_code_where_other_drivers_find_it_before_the_job_can_be_
     assert seen == [(sent.id, False)]
 
 
+def test_warn_shows_before_a_job_is_sent_how_long_its_hardware_lasts_without_a_driver(store, monkeypatch, capsys):
+    class Costly(Place):
+        def limit(self, one: plan.Plan) -> str:
+            return "its TPU VMs end after 1d"
+
+    monkeypatch.setattr(context, "places", lambda: {"local": Costly()})
+    one = submission.settle(made())
+    submission.warn(one)
+    assert f"{one.id}: its TPU VMs end after 1d" in capsys.readouterr().err
+    assert not store.keys(JOBS)
+
+
 def test_record_whose_code_cannot_be_shared_now_records_nothing(store, monkeypatch):
     class Away(Place):
         def share_code(self, one: plan.Plan) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from msgspec.structs import replace
@@ -14,7 +15,7 @@ from support.waiting import PATIENCE, until
 from tpukit.core import fence
 from tpukit.core.clock import ManualClock, SystemClock
 from tpukit.core.errors import Denied, Invalid, LeaseLost, NotYet, Transient
-from tpukit.kernel import Leases
+from tpukit.kernel import Leases, http
 from tpukit.kernel.controller import BLIND_SECONDS, MOST_ABANDONED, OBSERVE_SECONDS, STEP_SECONDS
 from tpukit.kernel.leases import SECONDS
 from tpukit.kernel.store import Holder, change
@@ -331,3 +332,13 @@ def test_driver_that_takes_the_lease_of_a_key_that_another_one_ended_leaves_it_a
     bench.store.acquire = sleep_then_acquire
     kernel.round()
     assert (bench.use.acted, bench.complaints, bench.store.leases()) == ([], [], [])
+
+
+def test_healthz_names_the_group_whose_call_does_not_return():
+    service = SimpleNamespace(alive=lambda: True, ready=lambda: True, hanging=lambda: {"my-cluster": 130.0})
+    server = http.start(service, SimpleNamespace(), 0)
+    try:
+        assert http.check("live", server.server_address[1]) == "ok\nno response from my-cluster for 130 s"
+    finally:
+        server.shutdown()
+        server.server_close()

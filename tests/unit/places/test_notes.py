@@ -72,6 +72,7 @@ def test_notes_of_tpu_vms_say_where_tensorboard_data_goes(
     assert any(expected in note for note in notes)
 
 
-def test_notes_of_gke_show_the_limit_without_a_driver(tmp_path: Path) -> None:
+def test_limit_of_gke_is_the_time_without_a_driver(tmp_path: Path) -> None:
     place = GkePlace(tmp_path, ManualClock(), lambda: "me")
-    assert "its slices are released after 24 h without a driver (max.unattended)" in place.notes(make("gke"))
+    assert place.limit(make("gke")) == "its slices are released after 1d without a driver (max.unattended)"
+    assert "max.unattended is 0s" in place.limit(make("gke", max={"unattended": "0s"}))

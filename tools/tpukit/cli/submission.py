@@ -238,11 +238,13 @@ def describe(plan: Plan, *, details: bool = False) -> None:
 
 
 def warn(plan: Plan) -> None:
-    """Warn about risks of losing work, before the job is sent."""
+    """Say how long hardware lasts without a driver, and warn about risks of losing work, before the job is sent."""
     from tpukit.cli import context
     from tpukit.jobs.report import risks
 
     place = context.places()[plan.place]
+    if limit := place.limit(plan):
+        click.echo(f"{plan.id}: {limit}", err=True)
     for text in risks.of(plan, place.workdir(plan, 0), this_machine=place.capabilities.uses_this_machine):
         click.echo(f"warning: {text}", err=True)
 

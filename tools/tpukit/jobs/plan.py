@@ -11,6 +11,7 @@ import hashlib
 import secrets
 from collections.abc import Container, Mapping
 from dataclasses import asdict, dataclass, fields, replace
+from functools import lru_cache
 from typing import Any, TypeVar
 
 from tpukit.catalogue import Slice
@@ -92,11 +93,7 @@ class Plan:
     @property
     def host_names(self) -> list[str]:
         """Host names, slice by slice."""
-        return [
-            host_name(self.id, slice_index, host_index)
-            for slice_index in range(self.spec.slices)
-            for host_index in range(self.slice.hosts)
-        ]
+        return list(_host_names(self.id, self.spec.slices, self.slice.hosts))
 
     @property
     def chips(self) -> int:
@@ -235,6 +232,11 @@ def _letters(data: bytes) -> str:
 def host_name(job_id: str, slice_index: int, host_index: int) -> str:
     """Return a host's name, as JobSet names the pods of an indexed Job."""
     return f"{job_id}-{SLICE_JOB}-{slice_index}-{host_index}"
+
+
+@lru_cache(64)  # a round of a job with many hosts needs them several times
+def _host_names(job_id: str, slices: int, hosts: int) -> tuple[str, ...]:
+    return tuple(host_name(job_id, one, host) for one in range(slices) for host in range(hosts))
 
 
 def config_flags(config: Mapping[str, Any], prefix: str = "config") -> list[str]:

@@ -256,6 +256,9 @@ class Place(Protocol):
     def notes(self, plan: Plan) -> Sequence[str]:
         """Return remarks for the user about how this job behaves in this place."""
 
+    def limit(self, plan: Plan) -> str:
+        """Return what ends without a driver, and when; "" if nothing here costs money."""
+
     def forget(self, handle: Handle) -> str:
         """Return what the user may have to remove by hand after the job is closed without contact to the place.
 

@@ -20,6 +20,7 @@ from tpukit.core.errors import Denied, Invalid, NotFound, Problem, TpukitError
 from tpukit.jobs.plan import ClusterName, Plan
 from tpukit.jobs.render import documents
 from tpukit.jobs.render import jobset as manifest
+from tpukit.jobs.spec import durations
 from tpukit.kube import Cluster
 from tpukit.kube.documents import SLIM
 from tpukit.kube.executing import Streams
@@ -217,14 +218,16 @@ class GkePlace:
 
     def notes(self, plan: Plan) -> Sequence[str]:
         notes = []
-        if limit := plan.spec.max.unattended:
-            hours = f"{limit / 3600:g} h"
-            notes.append(f"its slices are released after {hours} without a driver (max.unattended)")
         if plan.spec.slices > 1 and plan.slice.hosts == 1:
             notes.append(f"Google documents multislice for multi-host slices only; {plan.slice.name} has one host")
         if plan.spec.tensorboard and not plan.settings.tensorboard:
             notes.append("TensorBoard data stays in the workdir: the settings name no `tensorboard` to upload to")
         return notes
+
+    def limit(self, plan: Plan) -> str:
+        if limit := plan.spec.max.unattended:
+            return f"its slices are released after {durations.write(limit)} without a driver (max.unattended)"
+        return "its slices are held until the job ends, with or without a driver (max.unattended is 0s)"
 
     def lose(self, handle: Handle, host: str) -> None:
         raise Invalid("--lose: not possible on gke", hint="in a sandbox, `tpu sandbox faults` does so")

@@ -250,9 +250,15 @@ class TpuVmPlace:
             ),
             *([_BOARD if plan.settings.tensorboard else _NO_BOARD] if spec.tensorboard else []),
             *([f"{plan.slice.name} may not be had in {target.of(plan).zone}"] if self._elsewhere(plan) else []),
-            *_limit(plan),
             *([f"TPU VMs {', '.join(target.nodes(plan))} are made for it, and deleted when it ends"] if own else []),
         ]
+
+    def limit(self, plan: Plan) -> str:
+        seconds = plan.spec.max.unattended
+        if not seconds:
+            return "nothing ends when no driver comes back: max.unattended is 0s"
+        what = "and its TPU VMs are deleted" if target.is_own(plan) else "and its TPU VMs stay"
+        return f"without a driver for {durations.write(seconds)} the program is stopped {what}: see max.unattended"
 
     def forget(self, handle: Handle) -> str:
         plan, vms = handle.plan, target.of(handle.plan)
@@ -310,11 +316,3 @@ def _unreachable(
     silent = [login is None or isinstance(next(said), TpukitError) for login in logins]
     hosts = plan.slice.hosts
     return [name for index, name in enumerate(plan.host_names) if silent[index] and there[index // hosts] is not None]
-
-
-def _limit(plan: Plan) -> list[str]:
-    seconds = plan.spec.max.unattended
-    if not seconds:
-        return ["nothing ends when no driver comes back: max.unattended is 0s"]
-    what = "and its TPU VMs are deleted" if target.is_own(plan) else "and its TPU VMs stay"
-    return [f"without a driver for {durations.write(seconds)} the program is stopped {what}: see max.unattended"]
