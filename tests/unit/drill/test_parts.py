@@ -13,6 +13,7 @@ from support.waiting import until
 from tpukit.core.clock import SystemClock
 from tpukit.drill import parts, saves
 from tpukit.drill.following import Following
+from tpukit.drill.limits import Limits
 from tpukit.drill.losses import Damage, Loss, What, When
 from tpukit.drill.parts import Parts
 from tpukit.drill.saves import QUIET, File, Moment, Saves
@@ -140,12 +141,11 @@ def strike(tmp_path, process, when, damage=Damage.NONE):
     folders = site.folders("run")
     log = tmp_path / "log"
     log.write_text("step 50 loss 1.5\n")
-    consists = Parts(
-        frozenset({"checkpoints/#/host-0", "checkpoints/#/COMMITTED"}), frozenset({MARKER.format("#")}), 1.0
-    )
+    every, markers = {"checkpoints/#/host-0", "checkpoints/#/COMMITTED"}, {MARKER.format("#")}
+    consists = Parts(frozenset(every), frozenset(markers), 1.0, {"checkpoints/#/host-0": 2000})
     following = Following(folders, consists=consists)
     loss = Loss("save", What.KILL, ((0, 0),), when, 6, damage=damage)
-    made = Strike(loss, site, clock, folders.workdir_path, 1.0, 0.0, 0)
+    made = Strike(loss, site, clock, folders.workdir_path, Limits(grace=1.0))
     folder = folders.workdir_path / "checkpoints" / "50"
     folder.mkdir(parents=True)
 
