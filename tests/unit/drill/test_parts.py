@@ -88,6 +88,26 @@ def test_observe_save_without_the_shard_of_one_host_is_not_done_before_it_comes(
     assert (watched.last.step, watched.last.done, len(watched.last.paths)) == (50, True, 3)
 
 
+@pytest.mark.parametrize("size", [100_000, 50_000])
+def test_end_of_the_attempt_directly_after_a_save_leaves_it_done_and_one_in_part_unfinished(size):
+    _, consists = sharded(40, 10, 2)
+    watched, workdir = Saves(frozenset(), consists), Workdir()
+    workdir.write("checkpoints/50/host-0", 100_000)
+    workdir.write("checkpoints/50/host-1", size)
+    workdir.write("checkpoints/50/COMMITTED", 4)
+    watched.observe(Moment(1.0, 50, dict(workdir.files)))
+    watched.end()
+    assert [(save.step, save.done) for save in watched.history] == [(50, size == 100_000)]
+
+
+def test_observe_files_whose_names_begin_with_part_or_new_are_not_unfinished():
+    found, consists = sharded(40, 10, 3, name="checkpoints/{}/part-{}.npz", marker="checkpoints/{}/new_index")
+    assert [(save.step, save.done) for save in found] == [(10, True), (20, True), (30, True), (40, True)]
+    assert len(consists.every) == 4
+    for path in ("10/state.part", "10.new/state", "state-10.partial", "tmp-10", "10.tmp-4/state", "x.incomplete"):
+        assert parts.UNFINISHED.search(path), path
+
+
 def test_observe_save_that_was_pruned_as_soon_as_it_was_there_is_done():
     _, consists = sharded(40, 10, 2)
     watched, workdir = Saves(frozenset(), consists), Workdir()

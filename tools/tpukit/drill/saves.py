@@ -221,9 +221,9 @@ class Saves:
         return not save.paths or self.consists.every <= save.parts
 
     def end(self) -> None:
-        """End the attempt: a save in progress stays unfinished."""
+        """End the attempt: a save in progress stays unfinished, if something is missing."""
         if self._current:
-            self._history.append(self._current)
+            self._history.append(replace(self._current, done=not self.is_writing))
         self._current = None
 
     def _finish(self, save: Save, *, done: bool) -> None:
