@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 import shutil
-import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tpukit.core.clock import Clock
-from tpukit.drill import processes
+from tpukit.drill import last_words
 from tpukit.drill.following import Following
 from tpukit.drill.limits import Limits
 from tpukit.drill.losses import Loss, Struck, What
@@ -29,9 +28,8 @@ from tpukit.kernel.store.process import this_process
 from tpukit.places.base import Handle, Observation
 
 POLL_LEAST, POLL_MOST = 0.003, 0.05
-STACK_SECONDS = 1.0
-"""Seconds to write a stack."""
-TAIL_BYTES, TAIL_LINES = 8000, 20
+STALL_AFTER = 60
+"""Seconds after the drill gives up a silent run at which the job would end the attempt without a stack."""
 RESTARTS = 2
 """Restarts for a program that fails by itself after a loss: it may recover."""
 
@@ -81,7 +79,9 @@ class Runs:
 
     def _send(self, plan: Plan, name: str, folders: Folders, limits: Limits, loss: Loss | None) -> Plan:
         spec = plan.spec
-        stall = limits.stall if loss and loss.what is What.HANG else max(limits.stall, 60)
+        stall = math.ceil(limits.silence) + STALL_AFTER
+        if loss and loss.what is What.HANG:
+            stall = limits.stall
         bounds = spec.max.replace(restarts=RESTARTS if loss else 0, stall=stall, runtime=None)
         bounds = bounds.written(bounds.given - {"stall"})  # compiling before the first step may take longer
         # A program that hangs writes its stack on SIGABRT.
@@ -145,7 +145,7 @@ class Runs:
                     break
                 if not given_up and self._clock.monotonic() - heard > limits.silence:
                     given_up = f"no step was reported for {limits.silence:.0f} s"
-                    tails = self._last_words(hosts)
+                    tails = last_words.of_hosts(hosts, self._clock)
                     change(self._store, JOBS, plan.id, _stop)
                     if attempt is not None:
                         self._site.place.stop(Handle(plan, attempt), 0.0)  # its save would not be used
@@ -173,24 +173,6 @@ class Runs:
             any(file.size for moment in following.moments for file in moment.files.values()),
             outside.folders,
         )
-
-    def _last_words(self, hosts: Sequence[Host]) -> dict[str, str]:
-        """Make hung hosts write their stacks, and return the end of each log."""
-        pids = processes.family(pid for host in hosts for pid in host.pids)
-        processes.signal_all(pids, signal.SIGABRT)
-        processes.signal_all(pids, signal.SIGCONT)  # a stopped process writes nothing
-        self._clock.sleep(STACK_SECONDS)
-        return {f"{host.slice}-{host.index}": _tail(host.logs[-1]) for host in hosts if host.logs}
-
-
-def _tail(log: Path) -> str:
-    try:
-        with log.open("rb") as file:
-            file.seek(max(0, log.stat().st_size - TAIL_BYTES))
-            lines = file.read().decode(errors="replace").splitlines()
-    except OSError:
-        return ""
-    return "\n".join(lines[-TAIL_LINES:])
 
 
 def _running(hosts: Sequence[Host], attempt: int) -> dict[tuple[int, int], Host]:
