@@ -131,7 +131,7 @@ def test_drill_report_that_cannot_be_written_is_refused_before_the_first_run(tpu
         done = tpu("drill", job(tpu), option, path, code=2)
         assert f"{option}: {path} cannot be written" in done.stderr
         assert "unbroken" not in done.stderr
-    assert "--budget: '0s' is no time" in tpu("drill", job(tpu), "--budget", "0s", code=2).stderr
+    assert "--budget: '0s' must be longer than 0 s" in tpu("drill", job(tpu), "--budget", "0s", code=2).stderr
     assert "is not a rate" in tpu("drill", job(tpu), "--losses-per-day", "nan", code=2).stderr
 
 

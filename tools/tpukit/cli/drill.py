@@ -180,5 +180,5 @@ def _seconds(budget: str) -> float:
     except ValueError as error:
         raise Invalid(Problem("--budget", f"{budget!r} is not a duration", "write 10m, or 90s")) from error
     if not seconds:
-        raise Invalid(Problem("--budget", f"{budget!r} is no time", "write 10m, or leave it out"))
+        raise Invalid(Problem("--budget", f"{budget!r} must be longer than 0 s", "write 10m, or omit it"))
     return seconds if math.isfinite(seconds) else 0.0
