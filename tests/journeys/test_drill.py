@@ -126,9 +126,12 @@ def test_drill_program_that_reports_no_step_exits_2_and_points_at_progress(tpu):
 
 
 def test_drill_report_that_cannot_be_written_is_refused_before_the_first_run(tpu, tmp_path):
-    done = tpu("drill", job(tpu), "--html", tmp_path / "nowhere" / "report.html", code=2)
-    assert "cannot be written" in done.stderr
-    assert "unbroken" not in done.stderr
+    (tmp_path / "file").touch()
+    for option, path in (("--html", tmp_path / "nowhere" / "report.html"), ("--folder", tmp_path / "file" / "runs")):
+        done = tpu("drill", job(tpu), option, path, code=2)
+        assert f"{option}: {path} cannot be written" in done.stderr
+        assert "unbroken" not in done.stderr
+    assert "--budget: '0s' must be longer than 0 s" in tpu("drill", job(tpu), "--budget", "0s", code=2).stderr
     assert "is not a rate" in tpu("drill", job(tpu), "--losses-per-day", "nan", code=2).stderr
 
 

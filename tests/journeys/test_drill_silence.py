@@ -10,8 +10,9 @@ import pytest
 
 from journeys.world import SimulatedPlace, Try
 from tpukit.core.clock import ManualClock
+from tpukit.drill.limits import Limits
 from tpukit.drill.losses import Loss
-from tpukit.drill.running import Limits, Run, Runs
+from tpukit.drill.running import Run, Runs
 from tpukit.drill.sites import Folders, Host
 from tpukit.jobs import plan
 from tpukit.jobs.reasons import Reason, State

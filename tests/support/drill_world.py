@@ -22,7 +22,10 @@ class State:
 
 @dataclass(frozen=True)
 class Program:
-    """A program with an optional `mistake`: data, optimizer, rng, starts over, off by one, older."""
+    """A program with an optional `mistake`: data, optimizer, rng, starts over, off by one, older, lag, parameters.
+
+    With `lag`, the saved weight is that of the step before; with `parameters`, it is not restored.
+    """
 
     seed: int = 0
     hosts: int = 1
@@ -68,6 +71,10 @@ class Program:
             state.position -= 1
         if used and self.mistake == "optimizer":
             state.speed = 0.0
+        if used and self.mistake == "lag":
+            state.weight += state.speed
+        if used and self.mistake == "parameters":
+            state.weight = State().weight
         later, more = self.attempt(1, used, state, self.steps)
         struck = Struck(0, lost, float(lost), saved or -1, named=True)
         times = [*((step, step) for step in sorted(saves)), *((step, 100 + step) for step in sorted(more))]

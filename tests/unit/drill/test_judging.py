@@ -382,6 +382,25 @@ def test_causes_random_numbers_with_right_batches_scatter_around_the_right_losse
     assert named >= 12
 
 
+@pytest.mark.parametrize("lost", [12, 25, 34])
+def test_causes_weights_of_the_step_before_are_no_random_numbers_and_not_those_of_an_untrained_model(lost):
+    for seed in range(20):
+        lag, untrained = Program(seed, mistake="lag"), Program(seed, mistake="parameters")
+        verdict = judge(lag.unbroken(), lag.broken(lost))
+        assert (verdict.word, advice.causes(verdict)) == (Word.DIVERGES, ()), seed
+        causes = advice.causes(judge(untrained.unbroken(), untrained.broken(lost)))
+        assert causes in ((), (Cause.NOT_RESTORED,)), seed
+
+
+def test_judge_run_that_counts_its_steps_from_the_resume_trains_too_long():
+    program = Program()
+    broken = program.broken(25)
+    more = tuple(replace(one, step=step, batch="more") for one in broken.trace[-1:] for step in range(61, 81))
+    verdict = judge(program.unbroken(), replace(broken, trace=(*broken.trace, *more)))
+    assert (verdict.word, advice.causes(verdict)) == (Word.DIVERGES, ())
+    assert "it trained to step 80; the unbroken run ended at 60" in verdict.text
+
+
 def test_causes_parameters_that_were_not_restored_are_named():
     program = Program()
     names = {"embed": "e", "head": "h"}

@@ -53,3 +53,21 @@ def test_judge_program_that_gets_sigterm_late_and_saves_its_last_step_is_exact()
     saved = Save(27, 27.1, 27.4, 100, True, ("checkpoints/27/state",), True)
     verdict = judge(program.unbroken(), replace(broken, saves=(*broken.saves, saved)), saving_seconds=0.1, grace=12.0)
     assert verdict.word is Word.EXACT, verdict.text
+
+
+@pytest.mark.parametrize(("done", "word"), [(False, Word.LOSES_MORE), (True, Word.EXACT)])
+def test_judge_save_that_was_not_finished_at_exit_loses_more_though_only_one_step_is_lost(done, word):
+    program = Program()
+    broken = told(program, 30, 31)
+    saved = Save(31, 31.1, 31.2, 50, done, ("checkpoints/31.tmp/state",), True)
+    verdict = judge(program.unbroken(), replace(broken, saves=(*broken.saves, saved)), saving_seconds=0.1, grace=8.0)
+    assert (verdict.word, verdict.steps_lost) == (word, 1), verdict.text
+    assert advice.causes(verdict) == (() if done else (Cause.UNFINISHED,))
+
+
+def test_judge_save_whose_end_was_not_seen_and_that_was_restored_is_not_blamed():
+    program = Program(every=30)
+    broken = told(program, 29, 31)
+    unseen = tuple(replace(save, done=False, began=29.5) if save.step == 30 else save for save in broken.saves)
+    verdict = judge(program.unbroken(), replace(broken, saves=unseen), saving_seconds=0.1, grace=8.0)
+    assert (verdict.word, verdict.steps_lost) == (Word.EXACT, 1), verdict.text

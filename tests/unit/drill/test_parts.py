@@ -13,6 +13,7 @@ from support.waiting import until
 from tpukit.core.clock import SystemClock
 from tpukit.drill import parts, saves
 from tpukit.drill.following import Following
+from tpukit.drill.limits import Limits
 from tpukit.drill.losses import Damage, Loss, What, When
 from tpukit.drill.parts import Parts
 from tpukit.drill.saves import QUIET, File, Moment, Saves
@@ -87,6 +88,26 @@ def test_observe_save_without_the_shard_of_one_host_is_not_done_before_it_comes(
     assert (watched.last.step, watched.last.done, len(watched.last.paths)) == (50, True, 3)
 
 
+@pytest.mark.parametrize("size", [100_000, 50_000])
+def test_end_of_the_attempt_directly_after_a_save_leaves_it_done_and_one_in_part_unfinished(size):
+    _, consists = sharded(40, 10, 2)
+    watched, workdir = Saves(frozenset(), consists), Workdir()
+    workdir.write("checkpoints/50/host-0", 100_000)
+    workdir.write("checkpoints/50/host-1", size)
+    workdir.write("checkpoints/50/COMMITTED", 4)
+    watched.observe(Moment(1.0, 50, dict(workdir.files)))
+    watched.end()
+    assert [(save.step, save.done) for save in watched.history] == [(50, size == 100_000)]
+
+
+def test_observe_files_whose_names_begin_with_part_or_new_are_not_unfinished():
+    found, consists = sharded(40, 10, 3, name="checkpoints/{}/part-{}.npz", marker="checkpoints/{}/new_index")
+    assert [(save.step, save.done) for save in found] == [(10, True), (20, True), (30, True), (40, True)]
+    assert len(consists.every) == 4
+    for path in ("10/state.part", "10.new/state", "state-10.partial", "tmp-10", "10.tmp-4/state", "x.incomplete"):
+        assert parts.UNFINISHED.search(path), path
+
+
 def test_observe_save_that_was_pruned_as_soon_as_it_was_there_is_done():
     _, consists = sharded(40, 10, 2)
     watched, workdir = Saves(frozenset(), consists), Workdir()
@@ -140,12 +161,11 @@ def strike(tmp_path, process, when, damage=Damage.NONE):
     folders = site.folders("run")
     log = tmp_path / "log"
     log.write_text("step 50 loss 1.5\n")
-    consists = Parts(
-        frozenset({"checkpoints/#/host-0", "checkpoints/#/COMMITTED"}), frozenset({MARKER.format("#")}), 1.0
-    )
+    every, markers = {"checkpoints/#/host-0", "checkpoints/#/COMMITTED"}, {MARKER.format("#")}
+    consists = Parts(frozenset(every), frozenset(markers), 1.0, {"checkpoints/#/host-0": 2000})
     following = Following(folders, consists=consists)
     loss = Loss("save", What.KILL, ((0, 0),), when, 6, damage=damage)
-    made = Strike(loss, site, clock, folders.workdir_path, 1.0, 0.0, 0)
+    made = Strike(loss, site, clock, folders.workdir_path, Limits(grace=1.0))
     folder = folders.workdir_path / "checkpoints" / "50"
     folder.mkdir(parents=True)
 

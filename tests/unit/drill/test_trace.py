@@ -10,12 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.drill_world import Program
-from tpukit.drill import running, trace
-from tpukit.drill.running import Run
+from tpukit.drill import limits, trace
 from tpukit.drill.trace import Line, Report
 from tpukit.host.progress import Progress
 from tpukit.host.trace import Trace, digest, digests
-from tpukit.jobs.reasons import State
 
 
 def test_build_lines_of_a_trainer_become_reports():
@@ -95,8 +93,7 @@ def test_digest_names_content_type_and_shape_and_not_the_order_of_keys():
 
 def test_limits_of_broken_runs_leave_a_restart_a_minute_however_quick_the_unbroken_run_was():
     quick = tuple(replace(report, at=report.at / 1000) for report in Program().unbroken())
-    run = Run("unbroken", State.COMPLETED, "", (), quick, ())
-    assert running.limits(run, slowest_start=0.1).silence >= 60.0
+    assert limits.measure(quick, (), slowest_start=0.1).silence >= 60.0
 
 
 def test_build_losses_that_are_no_numbers_are_kept(tmp_path):

@@ -74,6 +74,7 @@ def command(
     _check_numbers(losses_per_day)
     for option, file_to_write in (("--html", html), ("--junit", junit)):
         _check_writable(option, file_to_write)
+    _check_folder(folder)
     plan = submission.make_plan(file, sets, place)
     request = engine.Request(plan, seed, only, seconds, losses_per_day, zone, retain=folder is not None)
     with engine.folder(paths.data() / "drills", folder) as path:
@@ -160,10 +161,24 @@ def _check_writable(option: str, path: Path | None) -> None:
         raise Invalid(Problem(option, f"{path} cannot be written", "name a file in a folder that you can write to"))
 
 
+def _check_folder(path: Path | None) -> None:
+    """Refuse a folder that cannot be created or written to."""
+    if path is None:
+        return
+    path = path.absolute()
+    there = next(one for one in (path, *path.parents) if one.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK):
+        raise Invalid(Problem("--folder", f"{path} cannot be written", "name a folder that you can write to"))
+
+
 def _seconds(budget: str) -> float:
+    """Return the seconds of a budget; 0 if there is none."""
     from tpukit.jobs.spec import durations
 
     try:
-        return float(durations.parse(budget)) if budget else 0.0
+        seconds = float(durations.parse(budget)) if budget else math.inf
     except ValueError as error:
         raise Invalid(Problem("--budget", f"{budget!r} is not a duration", "write 10m, or 90s")) from error
+    if not seconds:
+        raise Invalid(Problem("--budget", f"{budget!r} must be longer than 0 s", "write 10m, or omit it"))
+    return seconds if math.isfinite(seconds) else 0.0

@@ -8,7 +8,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from enum import StrEnum
+from itertools import pairwise
+from statistics import median
 
+from tpukit.drill.comparing import FEW
 from tpukit.drill.losses import DURING_SAVE, Again, Damage, Loss, What, When
 from tpukit.drill.verdicts import Verdict, Word
 
@@ -180,9 +183,9 @@ def _of_values(verdict: Verdict) -> tuple[Cause, ...]:
     same_data = evidence.batches_equal or (evidence.shift is not None and evidence.shift.by == 0)
     if not same_data or evidence.largest < OTHER_NUMBERS_LEAST * evidence.neighbours:
         return ()
-    if evidence.restored or _is_scatter(evidence.early):
+    if evidence.restored or _is_scatter(evidence.excess):
         return (Cause.RNG,)
-    return (Cause.NOT_RESTORED,) if _is_jump(evidence.early) else ()
+    return (Cause.NOT_RESTORED,) if _is_jump(evidence.excess, evidence.learnt) else ()
 
 
 PRECISION_MOST = 0.01
@@ -193,18 +196,33 @@ OTHER_NUMBERS_LEAST = 0.05
 Rounding has a smaller effect.
 """
 EARLY = 8
-"""Number of losses after a resume that are examined."""
+"""Number of losses directly after a resume that are examined."""
+CHANGES_LEAST = 0.35
+"""Least share of steps at which independent differences change their sign: half of them do on average."""
+LASTING = 0.4
+"""Least size of later differences, as a share of the first ones, for random numbers that differ at every step."""
+UNTRAINED_LEAST = 0.5
+"""Least excess of an untrained model's loss, as a share of what was learnt before the resume."""
 
 
-def _is_scatter(differences: Sequence[float]) -> bool:
-    """Return whether losses scatter around the right ones from the first step, as with other random numbers."""
-    first = [one for one in differences[:EARLY] if math.isfinite(one)]
-    above = sum(1 for one in first if one > 0)
-    return len(first) == EARLY and 2 <= above <= EARLY - 2
+def _is_scatter(excess: Sequence[float]) -> bool:
+    """Return whether losses scatter around the right ones, as with other random numbers.
+
+    Parameters that are slightly wrong also miss on both sides, but for several steps on the same side, or ever less.
+    """
+    known = [one for one in excess if math.isfinite(one)]
+    above = sum(1 for one in known[:EARLY] if one > 0)
+    if len(known) < EARLY or not 2 <= above <= EARLY - 2:
+        return False
+    changes = sum(1 for one, other in pairwise(known) if (one > 0) != (other > 0))
+    half = len(known) // 2
+    lasts = median(map(abs, known[half:])) >= LASTING * median(map(abs, known[:half]))
+    return lasts and changes >= CHANGES_LEAST * (len(known) - 1)
 
 
-def _is_jump(differences: Sequence[float]) -> bool:
-    """Return whether losses start too high and then fall, as when parameters are learnt a second time."""
-    first = [one for one in differences[:EARLY] if math.isfinite(one)]
-    later = [one for one in differences[-EARLY:] if math.isfinite(one)]
-    return len(first) == EARLY and min(first) > 0 and sum(later) < sum(first) / 2
+def _is_jump(excess: Sequence[float], learnt: float) -> bool:
+    """Return whether losses start as high as an untrained model's and fall, as when it is trained a second time."""
+    first = [one for one in excess[:EARLY] if math.isfinite(one)]
+    later = [one for one in excess[-EARLY:] if math.isfinite(one)]
+    untrained = bool(first) and median(first[:FEW]) >= UNTRAINED_LEAST * learnt
+    return len(first) == EARLY and min(first) > 0 and sum(later) < sum(first) / 2 and untrained

@@ -18,6 +18,8 @@ from tpukit.drill.trace import Report, Trace, by_step, hosts
 
 NOISE_FACTOR = 4.0
 """Multiple of the noise from which a difference counts."""
+FEW = 3
+"""Number of losses whose median stands for the loss at a time."""
 SMALL_SHARE = 0.1
 """Share of a wrong batch's effect on a loss. Optimizer state that is not restored has a smaller effect than a batch."""
 
@@ -86,7 +88,8 @@ class Evidence:
     params_equal: bool = False
     not_restored: tuple[str, ...] = ()  # parameters that differ at the restored step
     restored: int = 0  # number of parameters that are equal there
-    early: tuple[float, ...] = ()  # excess of the first losses after the resume
+    excess: tuple[float, ...] = ()  # of each loss after the resume, from the first on
+    learnt: float = math.nan  # by how much the unbroken run's loss fell from its first steps to the resume
     saved: int = -1
     first_resume_equal: bool | None = None  # of a run with two losses
     trained_on: bool = False  # made steps through most of the grace after SIGTERM
@@ -156,7 +159,8 @@ def compare(
     batches_known, batches_equal, params_known, params_equal = False, True, False, True
     steps: set[int] = set()
     values = 0
-    early: tuple[float, ...] = ()
+    excess: tuple[float, ...] = ()
+    learnt = math.nan
     first_equal: bool | None = None
     for number in hosts(unbroken):
         host = _Host(by_step(unbroken, number), {one.step: one for one in after if one.host == number})
@@ -181,7 +185,9 @@ def compare(
         if wrong:
             found[number] = (wrong[0], apart_by[wrong[0]], max(apart_by.values()))
             counter = counter or offsets.equal_shift(losses, resumed_losses, tolerance)
-            early = early or tuple(resumed_losses[step] - losses[step] for step in sorted(apart_by) if step not in lost)
+            if not excess:
+                excess = tuple(resumed_losses[step] - losses[step] for step in sorted(apart_by) if step not in lost)
+                learnt = _learnt(losses, min(apart_by))
             if (not known or not given) and not noise.hides_mistakes:
                 shift = shift or offsets.by_loss(losses, resumed_losses)
         elif params and number not in found:
@@ -209,11 +215,18 @@ def compare(
         params_known and params_equal and not noise.params_differ,
         tuple(name for name, same in names if not same),
         sum(1 for _, same in names if same),
-        early,
+        excess,
+        learnt,
         first_resume_equal=first_equal,
         silent=tuple(host for host in hosts(unbroken) if host not in resumed),
         neighbours=noise.neighbours,
     )
+
+
+def _learnt(losses: Mapping[int, float], resumed: int) -> float:
+    """Return by how much a few losses before the resume are lower than the first ones."""
+    before = [losses[step] for step in sorted(losses) if step < resumed]
+    return median(before[:FEW]) - median(before[-FEW:]) if before else math.nan
 
 
 def _restored(unbroken: Trace, after: Sequence[Report]) -> list[tuple[str, bool]]:

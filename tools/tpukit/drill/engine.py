@@ -14,15 +14,16 @@ from statistics import median
 
 from tpukit.core.clock import Clock
 from tpukit.core.errors import Invalid
-from tpukit.drill import advice, costs, findings, holding, judging, planning, pricing, reaper, running
+from tpukit.drill import advice, costs, findings, holding, judging, limits, planning, pricing, reaper
 from tpukit.drill import saves as saving
 from tpukit.drill.advice import Cause
 from tpukit.drill.comparing import Noise
 from tpukit.drill.costs import Costs
 from tpukit.drill.findings import Finding
+from tpukit.drill.limits import Limits
 from tpukit.drill.losses import Loss
 from tpukit.drill.planning import Unbroken
-from tpukit.drill.running import Limits, Run, Runs
+from tpukit.drill.running import Run, Runs
 from tpukit.drill.sites import Site
 from tpukit.drill.trace import Trace
 from tpukit.drill.verdicts import Broken, Ended, Verdict, Word, worst
@@ -150,8 +151,8 @@ def drill(
         say(Progress(0, 0))
         unbroken = runs.run(plan, "unbroken", None, Limits())
         _require_completed(unbroken)
-        unbroken, limits, planned = _learn(plan, unbroken, limits_logs=site.limits_logs)
-        work = _Work(runs, unbroken, plan, limits)
+        unbroken, bounds, planned = _learn(plan, unbroken, limits_logs=site.limits_logs)
+        work = _Work(runs, unbroken, plan, bounds)
         chosen = planning.plan(planned, request.seed, request.only, request.budget, site.impossible)
         left_out = list(chosen.left_out)
 
@@ -269,7 +270,14 @@ def _learn(plan: Plan, run: Run, *, limits_logs: bool) -> tuple[Run, Limits, Unb
     last = steps[-1] if steps else 0
     saved = tuple(sorted({save.step for save in done if save.step >= 0} | _reported(run)))
     start = min((report.at for report in run.trace), default=run.began) - run.began
-    limits = replace(running.limits(run, start, float(plan.spec.max.grace)), bytes_most=_largest(run) // 2)
+    bounds = replace(
+        limits.measure(run.trace, run.saves, start, float(plan.spec.max.grace)),
+        bytes_most=_largest(run) // 2,
+        ignore=ignore,
+        consists=consists,
+        first_save=min(saved, default=-1),
+        unsaved=limits.unsaved(steps, saved),
+    )
     planned = Unbroken(
         plan.spec.slices,
         plan.slice.hosts,
@@ -279,7 +287,7 @@ def _learn(plan: Plan, run: Run, *, limits_logs: bool) -> tuple[Run, Limits, Unb
         _largest(run),
         run.largest_log if limits_logs else 0,
     )
-    return run, limits, planned
+    return run, bounds, planned
 
 
 def _reported(run: Run) -> set[int]:

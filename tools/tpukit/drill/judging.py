@@ -98,6 +98,7 @@ def judge(
         _data,
         _not_comparable,
         _values,
+        _too_long,
         _unsaved_on_term,
     )
     word, text = next((found for rule in rules if (found := rule(case))), None) or _exact(case)
@@ -112,6 +113,12 @@ def _incomplete(case: _Case) -> Said | None:
     if end < case.last - counted:
         return Word.NOT_BACK, f"it ended well at step {end}; the unbroken run ended at {case.last}"
     return None
+
+
+def _too_long(case: _Case) -> Said | None:
+    if case.end <= case.last or case.evidence.counter is not None:
+        return None
+    return Word.DIVERGES, f"it trained to step {case.end}; the unbroken run ended at {case.last}"
 
 
 def restored_from_elsewhere(unbroken: Trace, run: Broken) -> str:

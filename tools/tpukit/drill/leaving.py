@@ -47,14 +47,19 @@ def saved_and_trained_on(run: Broken, struck: Struck, grace: float) -> bool:
 
 
 def left_unfinished(run: Broken, struck: Struck) -> bool:
-    """Return whether the save that SIGTERM caused was left unfinished."""
-    return is_told(run) and any(not save.done for save in run.saves if struck.at <= save.began < _resumed(run, struck))
+    """Return whether the save that SIGTERM caused was left unfinished and was not restored."""
+    step = min((one.step for one in run.trace if one.attempt > struck.attempt and not one.is_restore), default=0)
+    began = [save for save in run.saves if struck.at <= save.began < _resumed(run, struck)]
+    return is_told(run) and any(not save.done and save.step >= step for save in began)
 
 
 def unsaved(run: Broken, struck: Struck, steps_lost: int, saving_seconds: float, grace: float) -> Said | None:
     """Judge steps that were lost although there was time to save them."""
     if not is_told(run) or saving_seconds >= grace:
         return None
+    if steps_lost and left_unfinished(run, struck) and not trained_on(run, struck, grace):
+        text = f"{counted(steps_lost, 'step was', 'steps were')} lost: the save that it began after SIGTERM"
+        return Word.LOSES_MORE, f"{text} was not finished when it ended"
     # A program that trains on and saves at every step loses none, but is still killed.
     most = -1 if trained_on(run, struck, grace) else STEPS_IN_FLIGHT if _wrote(run, struck) else 0
     if steps_lost <= most:

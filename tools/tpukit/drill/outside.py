@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from tpukit.drill import parts
+from tpukit.drill import parts, processes
 from tpukit.drill.sites import Host
 from tpukit.places import checkpoint_folder
 
@@ -29,7 +29,7 @@ class Outside:
     def look(self, hosts: Iterable[Host]) -> None:
         for host in hosts:
             own = {str(log.parent) for log in host.logs}  # the logs themselves, and progress reports
-            paths = [path for first in host.pids for pid in (first, *_children(first)) for path in _written(pid)]
+            paths = [path for pid in processes.family(host.pids) for path in _written(pid)]
             for path in paths:
                 folder = _of_checkpoints(Path(path).parent)
                 left_out = path.startswith((*self._inside, *_SYSTEM)) or any(word in path for word in _CACHES)
@@ -41,12 +41,6 @@ def _of_checkpoints(folder: Path) -> str:
     """Return the folder of all checkpoints, given the folder of one."""
     bare = parts.SUFFIX.sub("", folder.name)
     return str(folder if checkpoint_folder.step(bare, folder.parent.name) is None else folder.parent)
-
-
-def _children(pid: int) -> list[int]:
-    with suppress(OSError, ValueError):
-        return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()]
-    return []
 
 
 def _written(pid: int) -> list[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import median
 
@@ -17,8 +17,11 @@ MARKER_BYTES, MARKER_SHARE = 256, 0.1
 """Largest marker, in bytes and as a share of the largest part."""
 PATIENCE_LEAST, PATIENCE_SAVES = 1.0, 4.0
 """Seconds, and longest saves, after which a save that lacks a part counts as one of another kind."""
-UNFINISHED = re.compile(r"(?i)(?<![a-z])(?:tmp|temp|partial|part|incomplete|new)(?![a-z])")
-SUFFIX = re.compile(r"(?i)[._-](?:orbax-checkpoint-)?(?:tmp|temp|partial|part|incomplete|new)(?![a-z]).{0,100}$")
+WHOLE_SHARE = 0.95
+"""Size of a whole file as a share of its smallest size in finished saves: text has numbers of different length."""
+_LAST = "partial|part|new"  # only at the end of a name: `part-3` and `new-model` are names of finished files
+UNFINISHED = re.compile(rf"(?i)(?<![a-z])(?:tmp|temp|incomplete)(?![a-z])|[._-](?:{_LAST})(?=/|$)")
+SUFFIX = re.compile(rf"(?i)[._-](?:(?:orbax-checkpoint-)?(?:tmp|temp|incomplete)(?![a-z]).{{0,100}}|{_LAST})$")
 _DIGEST = re.compile(r"[0-9a-f]{12,}")
 
 
@@ -29,9 +32,14 @@ class Parts:
     every: frozenset[str] = frozenset()
     markers: frozenset[str] = frozenset()
     patience: float = 0.0  # seconds without a change after which a save is over, even without some parts
+    bytes_least: Mapping[str, int] = field(default_factory=dict)  # of each part in any save
 
     def has_data(self, paths: Iterable[str], step: int) -> bool:
         return any(name(path, step) not in self.markers for path in paths)
+
+    def are_whole(self, sizes: Mapping[str, int], step: int) -> bool:
+        """Return whether files are about as large as in finished saves. `sizes` has the size of each path."""
+        return all(size >= WHOLE_SHARE * self.bytes_least.get(name(path, step), 0) for path, size in sizes.items())
 
     def data(self, paths: Sequence[str], step: int) -> Sequence[str]:
         """Return the paths that are data, or all of them if none is."""
@@ -73,15 +81,15 @@ def learn(saves: Sequence[Seen], sizes: Mapping[str, int]) -> Parts:
         part for save in saves for part in set[str]().union(*(names(path, save.step) for path in save.paths))
     )
     every = frozenset(part for part, count in counts.items() if 2 * count > len(saves))
-    most: dict[str, int] = {}
+    most, least = dict[str, int](), dict[str, int]()
     for save in saves:
         for path in save.paths:
-            part = name(path, save.step)
-            most[part] = max(most.get(part, 0), sizes.get(path, 0))
+            part, size = name(path, save.step), sizes.get(path, 0)
+            most[part], least[part] = max(most.get(part, 0), size), min(least.get(part, size), size)
     limit = min(MARKER_BYTES, MARKER_SHARE * max(most.values(), default=0))
     markers = frozenset(part for part, size in most.items() if size <= limit)
     longest = max(save.changed - save.began for save in saves)
-    return Parts(every, markers, max(PATIENCE_LEAST, PATIENCE_SAVES * longest))
+    return Parts(every, markers, max(PATIENCE_LEAST, PATIENCE_SAVES * longest), least)
 
 
 def _joined(saves: Sequence[Seen]) -> list[Seen]:

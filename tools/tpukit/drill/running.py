@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import math
 import shutil
-import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 from pathlib import Path
 
 from tpukit.core.clock import Clock
+from tpukit.drill import last_words
 from tpukit.drill.following import Following
+from tpukit.drill.limits import Limits
 from tpukit.drill.losses import Loss, Struck, What
 from tpukit.drill.outside import Outside
 from tpukit.drill.parts import Parts
 from tpukit.drill.saves import Moment, Save
 from tpukit.drill.sites import Folders, Host, Site
-from tpukit.drill.striking import Strike, signal_all
+from tpukit.drill.striking import Strike
 from tpukit.drill.trace import Trace
 from tpukit.jobs.controller.driver import Driver
 from tpukit.jobs.plan import Plan
@@ -28,24 +28,10 @@ from tpukit.kernel.store.process import this_process
 from tpukit.places.base import Handle, Observation
 
 POLL_LEAST, POLL_MOST = 0.003, 0.05
-STACK_SECONDS = 1.0
-"""Seconds to write a stack."""
-TAIL_BYTES, TAIL_LINES = 8000, 20
+STALL_AFTER = 60
+"""Seconds after the drill gives up a silent run at which the job would end the attempt without a stack."""
 RESTARTS = 2
 """Restarts for a program that fails by itself after a loss: it may recover."""
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Limits from the unbroken run, with a wide margin."""
-
-    silence: float = 600.0  # seconds without any report before the drill gives up the run
-    stall: int = 600  # seconds after which a host counts as hung
-    saving_seconds: float = 0.0
-    grace: float = 30.0  # seconds between SIGTERM and the kill
-    bytes_most: int = 0
-    ignore: frozenset[str] = frozenset()
-    consists: Parts = field(default_factory=Parts)  # parts of a finished save
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +69,7 @@ class Runs:
         plan = self._send(plan, name, folders, limits, loss)
         following = Following(folders, limits.ignore, plan.spec.progress or "", self._site.line, limits.consists)
         workdir = folders.workdir_path
-        strike = (
-            Strike(loss, self._site, self._clock, workdir, limits.grace, limits.saving_seconds, limits.bytes_most)
-            if loss
-            else None
-        )
+        strike = Strike(loss, self._site, self._clock, workdir, limits) if loss else None
         try:
             return self._drive(plan, name, following, strike, limits)
         finally:
@@ -97,7 +79,9 @@ class Runs:
 
     def _send(self, plan: Plan, name: str, folders: Folders, limits: Limits, loss: Loss | None) -> Plan:
         spec = plan.spec
-        stall = limits.stall if loss and loss.what is What.HANG else max(limits.stall, 60)
+        stall = math.ceil(limits.silence) + STALL_AFTER
+        if loss and loss.what is What.HANG:
+            stall = limits.stall
         bounds = spec.max.replace(restarts=RESTARTS if loss else 0, stall=stall, runtime=None)
         bounds = bounds.written(bounds.given - {"stall"})  # compiling before the first step may take longer
         # A program that hangs writes its stack on SIGABRT.
@@ -130,7 +114,7 @@ class Runs:
         attempt: Attempt | None = None
         given_up, tails = "", dict[str, str]()
         hosts: Sequence[Host] = ()
-        quickest, last_reports = math.inf, dict[int, float]()
+        quickest, last_reports = strike.quickest if strike else math.inf, dict[int, float]()
         outside = Outside([following.workdir, following.traces, Path(plan.workdir)])
         try:
             while True:
@@ -161,7 +145,7 @@ class Runs:
                     break
                 if not given_up and self._clock.monotonic() - heard > limits.silence:
                     given_up = f"no step was reported for {limits.silence:.0f} s"
-                    tails = self._last_words(hosts)
+                    tails = last_words.of_hosts(hosts, self._clock)
                     change(self._store, JOBS, plan.id, _stop)
                     if attempt is not None:
                         self._site.place.stop(Handle(plan, attempt), 0.0)  # its save would not be used
@@ -190,22 +174,6 @@ class Runs:
             outside.folders,
         )
 
-    def _last_words(self, hosts: Sequence[Host]) -> dict[str, str]:
-        """Make hung hosts write their stacks, and return the end of each log."""
-        signal_all([pid for host in hosts for pid in host.pids], signal.SIGABRT)
-        self._clock.sleep(STACK_SECONDS)
-        return {f"{host.slice}-{host.index}": _tail(host.logs[-1]) for host in hosts if host.logs}
-
-
-def _tail(log: Path) -> str:
-    try:
-        with log.open("rb") as file:
-            file.seek(max(0, log.stat().st_size - TAIL_BYTES))
-            lines = file.read().decode(errors="replace").splitlines()
-    except OSError:
-        return ""
-    return "\n".join(lines[-TAIL_LINES:])
-
 
 def _running(hosts: Sequence[Host], attempt: int) -> dict[tuple[int, int], Host]:
     return {(host.slice, host.index): host for host in hosts if host.attempt == attempt and host.pids}
@@ -215,32 +183,3 @@ def _stop(job: Job) -> Job:
     from msgspec.structs import replace as with_fields
 
     return job if job.state.ended else with_fields(job, wanted="stop")
-
-
-def gaps(trace: Trace) -> list[float]:
-    """Return the seconds between consecutive reports."""
-    times = sorted(report.at for report in trace)
-    return [later - earlier for earlier, later in pairwise(times)]
-
-
-GRACE_LEAST = 3.0
-GRACE_SAVES, GRACE_STEPS = 5, 10
-
-
-def limits(run: Run, slowest_start: float, grace: float = 30.0) -> Limits:
-    """Return the limits of broken runs, from the unbroken run and the job's grace.
-
-    The drill gives less than the job's grace if a save needs less: otherwise a short job would finish within it, and a
-    program that ignores SIGTERM would pass.
-    """
-    longest = max([slowest_start, *gaps(run.trace)])
-    done = [save for save in run.saves if save.done]
-    seconds = sorted(save.seconds for save in done)[len(done) // 2] if done else 0.0
-    return Limits(
-        silence=60.0 + 10.0 * longest,  # the machine may be busier than during the unbroken run
-        stall=math.ceil(2.0 + 4.0 * max(gaps(run.trace), default=1.0)),
-        saving_seconds=seconds,
-        grace=min(grace, max(GRACE_LEAST, GRACE_SAVES * seconds, GRACE_STEPS * max(gaps(run.trace), default=0.0))),
-        ignore=run.ignore,
-        consists=run.consists,
-    )

@@ -155,6 +155,15 @@ class Saves:
         return self._current
 
     @property
+    def is_writing(self) -> bool:
+        """Return whether data of the save in progress is missing, or is not final. Without known parts, assume so."""
+        save = self._current
+        if save is None:
+            return False
+        whole = self._is_complete(save) and self.consists.are_whole(self._sizes(save), save.step)
+        return not self.consists.every or not whole or _is_unfinished(save)
+
+    @property
     def last(self) -> Save | None:
         """The newest finished save."""
         return self._history[-1] if self._history else None
@@ -175,9 +184,8 @@ class Saves:
             current = replace(current, changed=now)
         current = self._with_files(current)
         quiet = now - current.changed
-        unfinished = any(parts.UNFINISHED.search(path) for path in current.paths)
         patience = QUIET if self._is_complete(current) else max(QUIET, self.consists.patience)
-        if quiet >= patience and not unfinished:
+        if quiet >= patience and not _is_unfinished(current):
             self._finish(current, done=True)
         else:
             self._current = current
@@ -205,14 +213,17 @@ class Saves:
         size = sum(self._files[path].size for path in paths)
         return replace(save, paths=paths, size=size, parts=save.parts | finished)
 
+    def _sizes(self, save: Save) -> dict[str, int]:
+        return {path: self._files[path].size for path in save.paths if path in self._files}
+
     def _is_complete(self, save: Save) -> bool:
         """Return whether all parts exist, or existed before they were pruned."""
         return not save.paths or self.consists.every <= save.parts
 
     def end(self) -> None:
-        """End the attempt: a save in progress stays unfinished."""
+        """End the attempt: a save in progress stays unfinished, if something is missing."""
         if self._current:
-            self._history.append(self._current)
+            self._history.append(replace(self._current, done=not self.is_writing))
         self._current = None
 
     def _finish(self, save: Save, *, done: bool) -> None:
@@ -240,6 +251,10 @@ class Saves:
         if before == file:
             return False
         return file.inode != before.inode or file.size <= before.size
+
+
+def _is_unfinished(save: Save) -> bool:
+    return any(parts.UNFINISHED.search(path) for path in save.paths)
 
 
 def _by_step(paths: Iterable[str], step: int) -> dict[int | None, list[str]]:

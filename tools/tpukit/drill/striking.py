@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import resource
 import signal
@@ -10,8 +11,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from tpukit.core.clock import Clock
+from tpukit.drill import processes
 from tpukit.drill.following import Following
-from tpukit.drill.losses import Again, Damage, Loss, Struck, What, When
+from tpukit.drill.limits import Limits
+from tpukit.drill.losses import DURING_SAVE, Again, Damage, Loss, Struck, What, When
 from tpukit.drill.parts import Parts
 from tpukit.drill.saves import QUIET, Save
 from tpukit.drill.sites import Host, Site
@@ -29,7 +32,8 @@ Hosts = Mapping[tuple[int, int], Host]
 class Strike:
     """Injection of one loss into one run.
 
-    `saving_seconds` is the length of a save, and `bytes_most` the file size at which a full disk cuts writes.
+    On a busy machine the program goes on between a look and a strike. Where the moment decides what the loss shows, the
+    hosts are stopped first, and go on unharmed if the moment has passed: another one comes.
     """
 
     def __init__(
@@ -38,15 +42,18 @@ class Strike:
         site: Site,
         clock: Clock,
         workdir: Path,
-        grace: float,
-        saving_seconds: float,
-        bytes_most: int,
+        limits: Limits,
     ) -> None:
-        self._loss, self._site, self._clock, self._workdir = loss, site, clock, workdir
-        self._grace, self._saving, self._bytes_most = grace, saving_seconds, bytes_most
+        self._loss, self._site, self._clock, self._workdir, self._limits = loss, site, clock, workdir, limits
         self._leaving: list[tuple[int, float]] = []
         self.struck: list[Struck] = []
+        self._missed = 0  # moments that had passed when the hosts were stopped
         self.damaged = ""  # the damaged file
+
+    @property
+    def quickest(self) -> float:
+        """Return the seconds of what it awaits, if known: a save may be shorter than a step."""
+        return math.inf if self._loss.when is When.AT_STEP else self._limits.saving_seconds or math.inf
 
     def consider(self, attempt: int, hosts: Hosts, seen: Following, now: float) -> None:
         """Strike if the moment has come. Call it after every look at the run."""
@@ -59,8 +66,43 @@ class Strike:
             due = self._due(seen, now)
         else:
             due = len(self.struck) == 1 and attempt > first.attempt and self._due_again(seen, now)
-        if due and all(host in hosts for host in loss.hosts):
+        if due and all(host in hosts for host in loss.hosts) and (first or self._is_in_time(hosts, seen)):
             self._strike(attempt, hosts, seen, now)
+
+    def _is_in_time(self, hosts: Hosts, seen: Following) -> bool:
+        """Return whether the moment is there. Hosts that are struck at a precise one are left stopped if it is."""
+        during = self._loss.when in DURING_SAVE
+        if not (during or self._awaits_work or self._precedes_saves):
+            return True
+        stopped = processes.stop(_pids(hosts, self._loss), self._clock)
+        seen.poll(tuple(hosts.values()), self._clock.now())
+        if during:
+            there = self._saving(seen) is not None and seen.saves.is_writing
+        elif self._awaits_work:
+            there = seen.step in self._limits.unsaved
+        else:
+            saved = any(save.step >= 0 for save in seen.saves.history)
+            there = not saved and seen.step < self._limits.first_save
+        if not there:
+            self._missed += 1
+            processes.signal_all(stopped, signal.SIGCONT)
+        return there
+
+    @property
+    def _awaits_work(self) -> bool:
+        """Return whether the loss shows nothing directly after a save, when there is nothing to save."""
+        return self._loss.what in (What.TERM, What.PREEMPT) and bool(self._limits.unsaved)
+
+    @property
+    def _precedes_saves(self) -> bool:
+        return self._loss.when is When.AT_STEP and self._loss.step < self._limits.first_save
+
+    def _saving(self, seen: Following) -> Save | None:
+        """Return the save in progress if it is one to strike, and has data."""
+        saves, current = seen.saves, seen.saves.current
+        if current is None or current.step <= self._loss.step:
+            return None
+        return current if saves.consists.has_data(current.paths, current.step) else None
 
     def _damage(self, save: Save | None, consists: Parts) -> str:
         """Damage the newest checkpoint, and return the damaged file."""
@@ -91,7 +133,8 @@ class Strike:
 
     def _complete(self, seen: Following, now: float) -> Save | None:
         """Return the newest finished save that did not take less time than a save takes."""
-        done = [save for save in seen.saves.history if save.done and now - save.began >= 0.9 * self._saving]
+        least = 0.9 * self._limits.saving_seconds
+        done = [save for save in seen.saves.history if save.done and now - save.began >= least]
         return done[-1] if done else None
 
     def _due(self, seen: Following, now: float) -> bool:
@@ -101,33 +144,35 @@ class Strike:
         if loss.when is When.SAVED:
             saved = self._complete(seen, now)
             return saved is not None and saved.step > loss.step and saves.current is None
-        current = saves.current
-        if current is None or current.step <= loss.step or not saves.consists.has_data(current.paths, current.step):
-            return False
-        return now - current.began >= SHARE[loss.when] * self._takes(seen)
+        current = self._saving(seen)
+        return current is not None and now - current.began >= SHARE[loss.when] * self._takes(seen) / (1 + self._missed)
 
     def _takes(self, seen: Following) -> float:
         """Return the seconds of a save: as in the unbroken run, or as in this run if one was quicker and was missed."""
-        return min([self._saving, *(save.seconds for save in seen.saves.history if save.done and save.named)])
+        done = [save.seconds for save in seen.saves.history if save.done and save.named]
+        return min([self._limits.saving_seconds, *done])
 
     def _strike(self, attempt: int, hosts: Hosts, seen: Following, now: float) -> None:
         loss, victims = self._loss, [hosts[host] for host in self._loss.hosts]
-        pids = [pid for host in victims for pid in host.pids]
+        pids = _pids(hosts, self._loss)
         if loss.what is What.DISK_FULL:
             # A limit on file size stops writes where a full disk would, and affects no other program.
-            for pid in (pid for host in hosts.values() for pid in host.pids):
+            most = self._limits.bytes_most
+            for pid in processes.family(pid for host in hosts.values() for pid in host.pids):
                 with suppress(OSError, ValueError):
-                    resource.prlimit(pid, resource.RLIMIT_FSIZE, (self._bytes_most, self._bytes_most))
+                    resource.prlimit(pid, resource.RLIMIT_FSIZE, (most, most))
         elif loss.what is What.KILL:
-            signal_all(pids, signal.SIGKILL)
+            processes.signal_all(pids, signal.SIGKILL)
         elif loss.what is What.HANG:
-            signal_all(pids, signal.SIGSTOP)
+            processes.signal_all(pids, signal.SIGSTOP)
         else:
-            self._leaving = [(pid, now + self._grace) for pid in pids]
+            grace = self._limits.grace
+            self._leaving = [(pid, now + grace) for host in victims for pid in host.pids]
             if loss.what is What.TERM:
                 self._site.leave(victims)
             else:
-                self._site.preempt(victims, self._grace)
+                self._site.preempt(victims, grace)
+            processes.signal_all(pids, signal.SIGCONT)
         last, current = self._complete(seen, now), seen.saves.current
         if loss.damage is not Damage.NONE:
             # Damage it at once: a cluster starts the next attempt by itself.
@@ -147,7 +192,7 @@ class Strike:
     def _newest_after(self, pids: Sequence[int], seen: Following) -> Save | None:
         """Return the newest save after all these processes died: one more may have finished since the last look."""
         due = self._clock.monotonic() + DEAD_SECONDS
-        while any(map(_lives, pids)) and self._clock.monotonic() < due:
+        while any(map(processes.lives, pids)) and self._clock.monotonic() < due:
             self._clock.sleep(0.002)
         for _ in range(2):
             seen.poll((), self._clock.now())
@@ -156,21 +201,11 @@ class Strike:
         return next((save for save in reversed(seen.saves.history) if save.done), None)
 
     def _end_grace(self, hosts: Hosts, now: float) -> None:
-        due: Sequence[int] = [pid for pid, at in self._leaving if now >= at]
+        due = [pid for pid, at in self._leaving if now >= at]
         self._leaving = [(pid, at) for pid, at in self._leaving if now < at]
         running = {pid for host in hosts.values() for pid in host.pids}
-        signal_all([pid for pid in due if pid in running], signal.SIGKILL)
+        processes.signal_all(processes.family(pid for pid in due if pid in running), signal.SIGKILL)
 
 
-def signal_all(pids: Sequence[int], number: signal.Signals) -> None:
-    for pid in pids:
-        with suppress(ProcessLookupError):
-            os.kill(pid, number)
-
-
-def _lives(pid: int) -> bool:
-    """Return whether the process can still write: `/proc` lists dead processes until they are reaped."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] not in ("Z", "X")
-    except OSError:
-        return False
+def _pids(hosts: Hosts, loss: Loss) -> list[int]:
+    return processes.family(pid for host in loss.hosts for pid in hosts[host].pids)
