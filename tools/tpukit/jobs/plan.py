@@ -131,8 +131,13 @@ class Plan:
         return self.spec.image or self.settings.image or ""
 
     def workdir_of(self, origin: int) -> str:
-        """Return the workdir of attempts with this origin: in its own folder, a rerun finds no checkpoint."""
-        return self.workdir if origin == 0 or not self.workdir else f"{self.workdir}/rerun-{origin}"
+        """Return the workdir of attempts with this origin: in its own folder, a rerun finds no checkpoint.
+
+        A job that took over another job's workdir (`--resume`) may find reruns of that job there.
+        """
+        if origin == 0 or not self.workdir:
+            return self.workdir
+        return f"{self.workdir}/{self.id}-rerun-{origin}" if self.resume else f"{self.workdir}/rerun-{origin}"
 
     @property
     def command(self) -> tuple[str, ...]:
