@@ -19,6 +19,8 @@ from tpukit.jobs.spec import JobSpec, Settings
 
 T = TypeVar("T")
 
+ATTEMPT = "tpukit.dev/attempt"
+"""Annotation of a JobSet: the number of the attempt that it was created for. Its restarts count on from there."""
 SLICE_JOB = "slice"
 """Name of the replicated job that trains: its replica i is slice i."""
 UPLOADER_JOB = "tensorboard"

@@ -100,9 +100,7 @@ def test_image_in_a_repository_that_the_project_does_not_have_is_not_found_if_th
     host, image = node(world), f"{IMAGES}s/train:1"
     assert "403 Forbidden" in refused(world, host, image)
     binding = {"role": "roles/artifactregistry.reader", "members": [f"serviceAccount:{NODES}"]}
-    world.ask(
-        "POST", f"resource_manager/v1/projects/{PROJECT}:setIamPolicy", {"policy": {"bindings": [binding]}}
-    )
+    world.ask("POST", f"resource_manager/v1/projects/{PROJECT}:setIamPolicy", {"policy": {"bindings": [binding]}})
     world.pass_time(1000)
     assert refused(world, host, image).endswith(f"{image}: not found")
     assert refused(world, "gke-sandbox-cpu-0000", image).endswith(f"{image}: not found")
