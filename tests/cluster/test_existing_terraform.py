@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cluster.test_emulator_terraform import ASKED, ROOT, Environment
+from support.page_commands import commands
+from support.waiting import PATIENCE
 from tpubox.google.wire.server import Emulator
 from tpubox.google.wire.settings import Settings, number_of
 from tpukit.cluster import outputs
@@ -127,18 +132,27 @@ def test_network_that_exists_takes_a_new_subnet_with_a_nat(environment):
     assert documents(environment) == before
 
 
-def test_shared_vpc_without_its_rights_is_refused_and_with_them_carries_the_cluster(environment):
+def grant_as_the_page_says(environment: Environment, home: Path) -> None:
+    """Type the lines for owners of a Shared VPC."""
+    lines = commands("terraform/README.md")
+    first = next(number for number, line in enumerate(lines) if line.startswith("GKE="))
+    typed = "\n".join(lines[first : first + 6])
+    names = {"PROJECT_NUMBER": number_of(PROJECT), "HOST_PROJECT": HOST, "SUBNET": "tpu-subnet", "REGION": REGION}
+    names |= {"NETWORK": "tpu-network", "SUBNET_RANGE": "10.0.0.0/24"}
+    own = {"HOME": str(home), "CLOUDSDK_CONFIG": str(home / "gcloud"), "CLOUDSDK_CORE_DISABLE_PROMPTS": "1"}
+    env = {**os.environ, **environment.google.environment(), **own, **names}
+    done = subprocess.run(["bash", "-euxc", typed], env=env, capture_output=True, text=True, timeout=PATIENCE)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "tpu-webhooks" in done.stdout
+
+
+def test_shared_vpc_without_its_rights_is_refused_and_with_them_carries_the_cluster(environment, tmp_path):
     make_network(environment, HOST)
     asked = {"network_project_id": HOST, "create_network": False, **NAMED}
     asked |= {"artifact_repository_bucket_name": "own-artifacts", "enable_tensorboard": False}
     with pytest.raises(AssertionError, match="Kubernetes Engine Service Agent is missing"):
         environment.apply(**SMALL, **asked)
-    gke = f"serviceAccount:service-{number_of(PROJECT)}@container-engine-robot.iam.gserviceaccount.com"
-    apis = f"serviceAccount:{number_of(PROJECT)}@cloudservices.gserviceaccount.com"
-    agent = {"bindings": [{"role": "roles/container.hostServiceAgentUser", "members": [gke]}]}
-    environment.ask("POST", f"resource_manager/v1/projects/{HOST}:setIamPolicy", {"policy": agent})
-    user = {"bindings": [{"role": "roles/compute.networkUser", "members": [gke, apis]}]}
-    environment.ask("POST", f"compute/v1/projects/{HOST}/{SUBNET}/setIamPolicy", {"policy": user})
+    grant_as_the_page_says(environment, tmp_path)
     hosts = {name: doc for name, doc in documents(environment).items() if f"projects/{HOST}" in name}
     environment.apply(**SMALL, **asked)
     assert {name: doc for name, doc in documents(environment).items() if f"projects/{HOST}" in name} == hosts

@@ -18,7 +18,8 @@ from tpukit.core.errors import Conflict, NotYet, TpukitError, Transient
 from tpukit.jobs.plan import Plan
 from tpukit.jobs.reasons import MEANINGS, Budget, Reason, State
 from tpukit.jobs.rules import RULES, Action
-from tpukit.places.base import Capabilities, Handle, HostView, Observation
+from tpukit.places.base import Handle, HostView, Observation
+from tpukit.places.capabilities import Capabilities
 
 ONE_BY_ONE = ("evict", "lose", "preempt", "break", "finish")
 

@@ -16,7 +16,7 @@ from tpukit.jobs.rules import ATTEMPTS_WITHOUT_PROGRESS
 from tpukit.kernel.leases import SECONDS
 from tpukit.kernel.store import Holder, change
 from tpukit.kernel.store.process import this_process
-from tpukit.places.base import Capabilities
+from tpukit.places.capabilities import Capabilities
 
 
 @pytest.fixture

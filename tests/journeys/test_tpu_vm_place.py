@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from support import simulated_tpu_cloud
 from support.simulated_tpu_cloud import Hosts, TpuCloud
 from support.tpu_vm_driving import SENDER, Driving, reasons
 from support.waiting import alive, until
@@ -387,6 +389,32 @@ def test_checkpoints_in_the_workdir_of_a_host_are_seen_of_a_program_that_says_no
     job_id = driving.send(f"cd $TPUKIT_WORKDIR && {new} && {old} && exit 0")
     job = driving.ended(job_id)
     assert (job.state, job.attempts[0].saved) == (State.COMPLETED, 7)
+
+
+def test_workdir_on_the_disk_of_a_shared_tpu_vm_with_another_jobs_output_is_refused(driving, cloud, tmp_path):
+    named(cloud)
+    workdir, save = str(tmp_path / "runs"), "mkdir -p $TPUKIT_WORKDIR/checkpoints/7"
+    first = driving.send(save, on=("mine",), workdir=workdir)
+    assert driving.ended(first).state is State.COMPLETED
+    second = driving.ended(driving.send("exit 9", on=("mine",), workdir=workdir))
+    assert second.reason is Reason.CANNOT_START
+    assert f"holds the output of job {first}" in second.message
+    assert f"tpu job resume {first}" in second.message
+
+
+def test_claim_of_a_workdir_on_a_host_by_job_resume_and_content(tmp_path):
+    def claim(job: str, folder: str, *, resume: bool = False) -> str | None:
+        request = {"do": "claim", "job": job, "workdir": str(tmp_path / folder), "resume": resume}
+        return simulated_tpu_cloud._supervisor(tmp_path / "host").answer(request, io.BytesIO())["holder"]
+
+    assert [claim("a", "x"), claim("a", "x"), claim("b", "x")] == [None, None, None]  # a left nothing
+    (tmp_path / "x" / "losses.csv").touch()
+    assert [claim("a", "x"), claim("b", "x"), claim("a", "x", resume=True), claim("b", "x")] == ["b", None, None, "a"]
+    (tmp_path / "y" / "step_3").mkdir(parents=True)
+    assert [claim("a", "y"), claim("a", "y", resume=True), claim("a", "y")] == ["", None, None]
+    (tmp_path / "z").mkdir()
+    (tmp_path / "z" / "vocabulary.txt").touch()
+    assert claim("a", "z") is None
 
 
 @pytest.fixture

@@ -25,7 +25,8 @@ from tpukit.jobs.spec import JobSpec, Settings
 from tpukit.kernel.store import Event, Holder, Store, change, everything
 from tpukit.kernel.store.process import this_process
 from tpukit.kernel.store.sqlite import SqliteStore
-from tpukit.places.base import Capabilities, Handle, HostView, Observation
+from tpukit.places.base import Handle, HostView, Observation
+from tpukit.places.capabilities import Capabilities
 
 TICK = 1.0
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from simulation.kube import TEAM, Doc, Documents, Key, condition, true
-from tpukit.jobs.render.jobset import ATTEMPT
+from tpukit.jobs.plan import ATTEMPT
 from tpukit.places.gke.jobsets import NAME, REPLICATED_JOB, RESTART, SENDER, UID
 
 if TYPE_CHECKING:

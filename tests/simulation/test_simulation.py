@@ -12,6 +12,7 @@ import pytest
 
 from simulation import plans
 from simulation.simulator import Simulator
+from support.page_commands import ROOT, commands
 
 SEEDS = 300
 BATCH = 50
@@ -44,6 +45,14 @@ def test_seed_replays_to_the_byte_in_another_process_with_another_hash_seed(simu
             [sys.executable, "-c", code], cwd=tests, env=env, capture_output=True, text=True, check=True
         )
         assert done.stdout.strip() == str(here)
+
+
+def test_line_of_the_page_replays_a_seed_with_its_history():
+    (line,) = (one for one in commands("tests/simulation/README.md") if "--seed " in one)
+    argv = ["bash", "-euc", line.replace("../.venv/bin/python", sys.executable)]
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr
+    assert "no violation\ntrace " in done.stdout
 
 
 def test_world_does_not_depend_on_the_worlds_before_it(simulator):

@@ -16,7 +16,7 @@ from tpukit.jobs.reasons import State
 from tpukit.jobs.records import JOBS, PLAN_BYTES, Job
 from tpukit.jobs.spec import JobSpec, Settings
 from tpukit.kernel.store import Store
-from tpukit.places.base import Capabilities
+from tpukit.places.capabilities import Capabilities
 from tpukit.places.workdirs import Workdirs
 
 SPEC = {"name": "train", "tpu": "v4-16", "command": ["true"]}

@@ -188,6 +188,13 @@ def test_tpu_vm_second_job_in_a_workdir_is_refused_before_anything_is_requested(
         place.submit(Handle(second, Attempt(0, stage=0, origin=0)))
 
 
+def test_rerun_in_a_workdir_that_was_taken_over_does_not_find_the_reruns_of_the_job_before():
+    first, second, third = made(), made(resume=True), made(resume=True)
+    folders = [one.workdir_of(1) for one in (first, second, third)]
+    assert folders == [f"{WORKDIR}/rerun-1", f"{WORKDIR}/{second.id}-rerun-1", f"{WORKDIR}/{third.id}-rerun-1"]
+    assert second.workdir_of(0) == WORKDIR
+
+
 def test_plan_remembers_that_resume_was_asked_for():
     assert Plan.from_json(made(resume=True).to_json()).resume
     assert not Plan.from_json(made().to_json()).resume

@@ -11,7 +11,7 @@ from tpukit.cli.completion import job_argument
 if TYPE_CHECKING:
     from tpukit.jobs.plan import Plan
     from tpukit.jobs.records import Job
-    from tpukit.places.base import HostView, Unmanaged
+    from tpukit.places.base import HostView, Observation, Unmanaged
     from tpukit.places.unmanaged import UnmanagedJobs
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -35,12 +35,12 @@ def up_to_date(name: str) -> tuple[Job | tuple[UnmanagedJobs, Unmanaged], tuple[
     from tpukit.cli import context
     from tpukit.core.errors import TpukitError
     from tpukit.jobs.records import Job
-    from tpukit.places.base import Observation
+    from tpukit.places import by_name
 
     job = find(name)
     if not isinstance(job, Job) or job.state.ended or job.place not in context.places():
         return job, None
-    if not context.places()[job.place].capabilities.drives_itself:
+    if not by_name.capabilities_of(context.places(), job.place).drives_itself:
         return job, None
     observed: list[Observation] = []
     try:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 PAUSES = (0.5, 1.0, 2.0, 4.0)
 """Seconds between retries to share the code of a job, and to record the job."""
+CHECKS_AT_ONCE = 8
 
 set_option = click.option(
     "--set", "sets", multiple=True, metavar="KEY=VALUE", help="Override any field of the job file; repeatable."
@@ -85,11 +86,15 @@ def settle(plan: Plan) -> Plan:
 def settle_all(plans: Sequence[Plan]) -> tuple[list[Plan], list[tuple[int, Problem]]]:
     """Settle several plans, and return the problems with the number of their plan.
 
-    The ids in use are read once per team.
+    The ids in use are read once per team. The first job is checked alone, so that what the jobs share is read once;
+    then the others are checked concurrently.
     """
-    from tpukit.cli import context
+    from concurrent.futures import ThreadPoolExecutor
 
-    settled: list[Plan] = []
+    from tpukit.cli import context
+    from tpukit.jobs import plan as planning
+
+    named: list[tuple[int, Plan]] = []
     problems: list[tuple[int, Problem]] = []
     taken: dict[str, frozenset[str]] = {}  # ids by team
     for number, plan in enumerate(plans):
@@ -98,11 +103,23 @@ def settle_all(plans: Sequence[Plan]) -> tuple[list[Plan], list[tuple[int, Probl
             prepared = place.prepare(plan)
             if plan.team not in taken:
                 taken[plan.team] = _taken(place, prepared)
-            settled.append(_with_free_id(place, prepared, taken[plan.team]))
-            taken[plan.team] |= {settled[-1].id}
+            named.append((number, planning.with_fresh_id(prepared, taken[plan.team])))
+            taken[plan.team] |= {named[-1][1].id}
         except Invalid as error:
             problems += [(number, one) for one in error.problems]
-    return settled, problems
+
+    def checked(one: Plan) -> Plan | Invalid:
+        try:
+            return _checked(context.places()[one.place], one)
+        except Invalid as error:
+            return error
+
+    with ThreadPoolExecutor(CHECKS_AT_ONCE) as pool:
+        results = [*map(checked, (plan for _, plan in named[:1])), *pool.map(checked, (plan for _, plan in named[1:]))]
+    settled = [one for one in results if not isinstance(one, Invalid)]
+    for (number, _), one in zip(named, results, strict=True):
+        problems += [(number, problem) for problem in one.problems] if isinstance(one, Invalid) else []
+    return settled, sorted(problems, key=lambda one: one[0])
 
 
 def inspect(plan: Plan) -> Plan:
@@ -256,10 +273,14 @@ def _taken(place: Place, plan: Plan) -> frozenset[str]:
     return context.store().keys(JOBS) | place.taken(plan)
 
 
-def _with_free_id(place: Place, plan: Plan, taken: frozenset[str] | None = None) -> Plan:
+def _with_free_id(place: Place, plan: Plan) -> Plan:
     from tpukit.jobs import plan as planning
 
-    plan = planning.with_fresh_id(plan, _taken(place, plan) if taken is None else taken)
+    return _checked(place, planning.with_fresh_id(plan, _taken(place, plan)))
+
+
+def _checked(place: Place, plan: Plan) -> Plan:
+    """Return the plan, or raise Invalid if the place would refuse it."""
     if problems := place.check(plan):
         raise Invalid(problems)
     return plan if plan.resume or not plan.spec.workdir else _in_free_workdir(place, plan)

@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from tpukit.jobs.report import duration
+from tpukit.core.quantities import duration
 from tpukit.teams import naming, quotas, settling
 from tpukit.teams.queue_rows import JobRow, QueueRow
 from tpukit.teams.registry import Change

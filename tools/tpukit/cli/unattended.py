@@ -133,5 +133,6 @@ def _updated(job: Job, seen: Observation) -> Job:
 
 def _drives_itself(place: str) -> bool:
     from tpukit.cli import context
+    from tpukit.places import by_name
 
-    return place in context.places() and context.places()[place].capabilities.drives_itself
+    return place in context.places() and by_name.capabilities_of(context.places(), place).drives_itself

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import click
 
@@ -11,8 +11,10 @@ from tpukit.cli import context
 from tpukit.core.errors import NotFound, TpukitError
 from tpukit.jobs.records import JOBS, Attempt, Job
 from tpukit.places import by_name
-from tpukit.places.base import Unmanaged
-from tpukit.places.unmanaged import UnmanagedJobs
+
+if TYPE_CHECKING:
+    from tpukit.places.base import Unmanaged
+    from tpukit.places.unmanaged import UnmanagedJobs
 
 
 def listed(jobs: Sequence[Job], only: str) -> list[Job]:

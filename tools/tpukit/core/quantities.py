@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from decimal import Decimal
 
+LONGEST_SECONDS = 1e10
+"""Three centuries: a longer difference means that one of the times was invalid."""
 _UNITS: dict[str, int | Decimal] = {
     "Ki": 2**10,
     "Mi": 2**20,
@@ -42,6 +44,18 @@ def quantity(number: Decimal | int) -> str:
     while whole and whole % 1000 == 0:
         whole, suffix = whole // 1000, next(suffixes)
     return f"{whole}{suffix}"
+
+
+def duration(seconds: float) -> str:
+    """Format a duration in at most two units: `3s`, `12m 5s`, `4h 0m`. Return `-` for an invalid one."""
+    if not 0 <= seconds < LONGEST_SECONDS:
+        return "-"
+    total = int(seconds)
+    for unit, size, below in (("d", 86400, 3600), ("h", 3600, 60), ("m", 60, 1)):
+        if total >= size:
+            smaller = {"d": "h", "h": "m", "m": "s"}[unit]
+            return f"{total // size}{unit} {total % size // below}{smaller}"
+    return f"{total}s"
 
 
 def counted(number: int, one: str, many: str = "") -> str:

@@ -20,6 +20,8 @@ from tpukit.jobs.spec import JobSpec, Settings
 
 T = TypeVar("T")
 
+ATTEMPT = "tpukit.dev/attempt"
+"""Annotation of a JobSet: the number of the attempt that it was created for. Its restarts count on from there."""
 SLICE_JOB = "slice"
 """Name of the replicated job that trains: its replica i is slice i."""
 UPLOADER_JOB = "tensorboard"
@@ -128,8 +130,13 @@ class Plan:
         return self.spec.image or self.settings.image or ""
 
     def workdir_of(self, origin: int) -> str:
-        """Return the workdir of attempts with this origin: in its own folder, a rerun finds no checkpoint."""
-        return self.workdir if origin == 0 or not self.workdir else f"{self.workdir}/rerun-{origin}"
+        """Return the workdir of attempts with this origin: in its own folder, a rerun finds no checkpoint.
+
+        A job that took over another job's workdir (`--resume`) may find reruns of that job there.
+        """
+        if origin == 0 or not self.workdir:
+            return self.workdir
+        return f"{self.workdir}/{self.id}-rerun-{origin}" if self.resume else f"{self.workdir}/rerun-{origin}"
 
     @property
     def command(self) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from tpukit.goodput.causes import Cause
 from tpukit.jobs.plan import Plan
 from tpukit.jobs.reasons import Reason, State
 from tpukit.jobs.records import Attempt, Job
+from tpukit.places.capabilities import Capabilities
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,19 +154,6 @@ class Unmanaged:
     slices: int
     attempts: int
     adopted: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Capabilities:
-    """The capabilities of a place, so that callers do not test its name."""
-
-    uses_this_machine: bool = False  # its attempts use this machine's cores
-    drives_itself: bool = False  # restarts and ends submitted attempts without a driver
-    kills_hosts: bool = False  # can kill hosts (`--lose`)
-    log_times: bool = False  # records when lines were printed
-    executes: bool = False  # can run commands on hosts (`tpu job exec`)
-    unmanaged: bool = False  # can list jobs that are in no store
-    named_machines: bool = False  # the user may choose the machines of a job (`--on`)
 
 
 class Executes(Protocol):

@@ -10,10 +10,14 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tpukit.core.clock import Clock
-from tpukit.places import NAMES
-from tpukit.places.base import Place
+from tpukit.places import NAMES, capabilities
+
+if TYPE_CHECKING:
+    from tpukit.places.base import Place
+    from tpukit.places.capabilities import Capabilities
 
 
 def places(root: Path, clock: Clock, sender: Callable[[], str]) -> Mapping[str, Place]:
@@ -37,17 +41,23 @@ def places(root: Path, clock: Clock, sender: Callable[[], str]) -> Mapping[str, 
     return _Lazy(dict(zip(NAMES, (local, gke, tpu_vm), strict=True)))
 
 
+def capabilities_of(places: Mapping[str, Place], name: str) -> Capabilities:
+    """Return the capabilities of one of these places, without creating it where they are known."""
+    return capabilities.BY_NAME[name] if isinstance(places, _Lazy) else places[name].capabilities
+
+
 def has_unmanaged(name: str) -> bool:
     """Return whether the place can list jobs of other programs, without creating the place."""
-    return name == "gke"
+    return capabilities.BY_NAME[name].unmanaged
 
 
 def is_set_up(name: str) -> bool:
     """Return whether this machine is configured for the place explicitly, so that it is worth querying by default."""
-    return name == "gke" and "KUBECONFIG" in os.environ
+    files = filter(None, os.environ.get("KUBECONFIG", "").split(os.pathsep))
+    return name == "gke" and any(map(os.path.exists, files))
 
 
-class _Lazy(Mapping[str, Place]):
+class _Lazy(Mapping[str, "Place"]):
     """A mapping that creates each place once per process, because places hold connections. Thread-safe."""
 
     def __init__(self, makers: Mapping[str, Callable[[], Place]]) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
-from tpukit.places.base import Capabilities, HostView, Line, Unmanaged
+from tpukit.places.base import HostView, Line, Unmanaged
+from tpukit.places.capabilities import Capabilities
 
 
 class UnmanagedJobs(Protocol):

@@ -12,7 +12,7 @@ from decimal import Decimal
 from typing import Any
 
 from tpukit.jobs.render import pool_kinds
-from tpukit.jobs.render.kueue import FLEX_START
+from tpukit.jobs.render.pool_kinds import FLEX_START
 from tpukit.teams import naming, shares, workloads
 from tpukit.teams.workloads import CHIPS
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import asyncssh
@@ -15,8 +18,17 @@ import pytest
 from support import terminal
 from support.tpu_vm_world import TpuVms
 from support.waiting import PATIENCE, until
+from tpukit.core import paths
+from tpukit.core.clock import SystemClock
 from tpukit.core.errors import Denied, Transient
 from tpukit.google.tpu_vm import Client
+from tpukit.jobs import plan
+from tpukit.jobs.plan import VmTarget
+from tpukit.jobs.reasons import State
+from tpukit.jobs.records import JOBS, Attempt, Job
+from tpukit.jobs.spec import JobSpec, Settings
+from tpukit.kernel.store.home import open_store
+from tpukit.places.tpu_vm import TpuVmPlace
 from tpukit.places.tpu_vm.channel import Call, Login
 from tpukit.places.tpu_vm.ssh import CONFIG, Ssh
 
@@ -54,27 +66,33 @@ def test_command_is_run_with_its_words_as_they_are_and_its_exit_code_comes_back(
     assert capfd.readouterr() == ("a  b; $HOME\nit's\n", "wrong\n")
 
 
-PERSON = """
-import sys
-from tpukit.cli.job_exec import SHELL
-from tpukit.places.tpu_vm.channel import Login
-from tpukit.places.tpu_vm.ssh import Ssh
-from pathlib import Path
-channel = Ssh(Path(sys.argv[1]), sys.argv[2])
-code = channel.attached(Login(sys.argv[3], "ada", tuple(sys.argv[4:])), SHELL, terminal=True)
-channel.close()
-sys.exit(code)
-"""
-
-
-def test_shell_on_a_host_has_a_terminal_takes_lines_and_its_exit_code_comes_back(vms, ssh, tmp_path):
-    one = login(vms)
-    argv = [sys.executable, "-c", PERSON, str(tmp_path), str(tmp_path / "key"), one.address, *one.host_keys]
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), CONFIG: os.environ[CONFIG], "TERM": "xterm"}
+def test_exec_opens_a_shell_with_a_terminal_on_a_host_of_a_job_and_its_exit_code_comes_back(
+    vms, ssh, tmp_path, monkeypatch
+):
+    own = {"project": "tpu-project", "zone": "us-central2-b", "ssh_user": "ada", "ssh_key": str(tmp_path / "key")}
+    own["external_ips"] = True
+    (tmp_path / "settings.yaml").write_text(json.dumps(own))
+    for name, value in {**vms.emulator.environment(), "TPUKIT_HOME": str(tmp_path / "home")}.items():
+        monkeypatch.setenv(name, value)
+    place = TpuVmPlace(paths.data(), SystemClock(), lambda: "store")
+    spec = JobSpec.from_json({"name": "train", "tpu": "v4-8", "command": ["true"]})
+    made = replace(plan.make(spec, Settings.from_json(own), "tpu-vm"), vms=VmTarget("", "", "", ("one",)))
+    made = place.prepare(made)
+    place.close()
+    running = Attempt(0, stage=0, origin=0, state=State.RUNNING)
+    store = open_store("sqlite", paths.state())
+    store.create(JOBS, made.id, Job(made.id, "tpu-vm", "", "ada", 1.0, made.to_json(), attempts=(running,)))
+    store.close()
+    env = {**os.environ, "TPUKIT_SETTINGS": str(tmp_path / "settings.yaml"), "TERM": "xterm"}
+    argv = [sys.executable, "-m", "tpukit", "job", "exec", "train", "0-0"]
     line = "test -t 0 && test -t 1 && echo a terminal: $((6 * 7)); exit 5"
+    env["PYTHONPATH"] = os.pathsep.join(sys.path)
     typed = terminal.run(argv, env, tmp_path, answers={r"[$#] $": line}, seconds=PATIENCE)
     assert typed.code == 5, typed.text
     assert "a terminal: 42" in typed.text
+    words = ["--", "sh", "-c", 'printf "%s\\n" "$@"; exit 7', "x", "a  b; $HOME"]
+    done = subprocess.run([*argv, *words], env=env, cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (7, "a  b; $HOME\n"), done.stderr
 
 
 def test_host_is_asked_before_and_after_its_connection_was_cut(vms, ssh):

@@ -91,9 +91,19 @@ def test_what_nodes_pull_is_in_the_record_as_their_account(world):
     assert (told["principal"], told["permissions"], told["status"]) == (f"serviceAccount:{NODES}", [PERMISSION], 200)
 
 
-@pytest.mark.parametrize("image", ["python:3.13", "us-docker.pkg.dev/somebody/images/train:1", f"{IMAGES}s/train:1"])
-def test_images_of_repositories_that_the_emulator_does_not_have_are_taken_to_be_there(world, image):
+@pytest.mark.parametrize("image", ["python:3.13", "us-docker.pkg.dev/somebody/images/train:1"])
+def test_images_of_other_registries_and_of_projects_of_others_are_taken_to_be_there(world, image):
     assert refused(world, node(world), image) == ""
+
+
+def test_image_in_a_repository_that_the_project_does_not_have_is_not_found_if_the_account_may_read_the_project(world):
+    host, image = node(world), f"{IMAGES}s/train:1"
+    assert "403 Forbidden" in refused(world, host, image)
+    binding = {"role": "roles/artifactregistry.reader", "members": [f"serviceAccount:{NODES}"]}
+    world.ask("POST", f"resource_manager/v1/projects/{PROJECT}:setIamPolicy", {"policy": {"bindings": [binding]}})
+    world.pass_time(1000)
+    assert refused(world, host, image).endswith(f"{image}: not found")
+    assert refused(world, "gke-sandbox-cpu-0000", image).endswith(f"{image}: not found")
 
 
 def test_machine_of_no_pool_reads_every_image_that_is_there(world):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,6 +12,7 @@ import pytest
 from replay import __main__ as command
 from replay import playing, recordings
 from replay.comparing import compare
+from support.page_commands import ROOT, commands
 
 RECORDED = """\
 POST https://compute.googleapis.com/compute/v1/projects/${projectId}/global/networks?alt=json
@@ -148,11 +152,19 @@ def test_items_of_a_list_are_compared_with_their_namesakes():
     assert compare(200, recorded, 200, {"pools": [{"name": "b", "size": 2}, {"name": "a", "size": 1}]}).agrees
 
 
-def test_command_prints_a_row_for_each_api(folder, monkeypatch, capsys):
-    monkeypatch.setattr("sys.argv", ["replay", str(folder)])
-    assert command.main() == 0
-    rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| compute")]
-    assert rows == ["| compute | 5 | 3 | 3 | 2 | 9 | 6 (67 %) | 3 | 0 |"]
+def test_lines_of_the_page_print_a_row_for_each_api(folder, tmp_path):
+    checkout = tmp_path / "tpukit"
+    checkout.mkdir()
+    for name in ("tools", "tests"):
+        (checkout / name).symlink_to(ROOT / name)
+    folder.rename(tmp_path / "k8s-config-connector")
+    env = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    every, only = commands("CONTRIBUTING.md", "Recorded conversations")
+    for line in (every, only.replace("--api container", "--api compute")):
+        done = subprocess.run(["bash", "-euc", line], cwd=checkout, env=env, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        rows = [row for row in done.stdout.splitlines() if row.startswith("| compute")]
+        assert rows == ["| compute | 5 | 3 | 3 | 2 | 9 | 6 (67 %) | 3 | 0 |"]
 
 
 def test_command_over_a_folder_without_recordings_exits_2(tmp_path, monkeypatch, capsys):

@@ -1,9 +1,11 @@
 """Image pulls of GKE nodes.
 
-An image in Artifact Registry must exist, and the node's account must be allowed to read it. A repository that the
-emulator does not know is assumed to hold every image, because in the sandbox the machine is the image and no push is
-needed to try a job.
+An image in a project of the emulator must have been pushed, and the node's account must be allowed to read it. A
+repository that does not exist answers like one without the image: containerd shortens both 404s to "not found".
+Repositories of other projects are assumed to hold every image, because in the sandbox the machine is the image and no
+push is needed to try a job.
 https://cloud.google.com/kubernetes-engine/docs/troubleshooting/image-pulls
+https://github.com/containerd/containerd/blob/main/core/remotes/docker/resolver.go
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ def pull(cloud: Cloud, node: str, image: str) -> Doc:
     """Return the error of the node's container runtime in `refused`, as users report it; empty if the pull succeeds."""
     found = IMAGE.fullmatch(image)
     repository = f"projects/{found[2]}/locations/{found[1]}/repositories/{found[3]}" if found else ""
-    if not found or not cloud.state.get("repository", repository):
+    if not found or found[2] not in cloud.settings.projects:
         return {"refused": ""}
     account = _account(cloud, node)
     failed = f'failed to pull and unpack image "{image}": failed to resolve reference "{image}":'

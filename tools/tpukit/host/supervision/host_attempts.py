@@ -144,14 +144,14 @@ def saved(folder: str, since: float, *, final: bool) -> int:
         return -1
     import pathlib
 
-    newest = _checkpoint_folder().newest
+    newest = checkpoint_folder().newest
     step: int = max(int(known["step"]), newest(pathlib.Path(workdir), since - 1.0))
     with suppress(OSError):  # on a full disk it is read again next time
         write(file, {"at": now, "step": step, "final": final})
     return step
 
 
-def _checkpoint_folder() -> Any:
+def checkpoint_folder() -> Any:
     """Load the module that knows the names of checkpoints.
 
     It belongs to another package of the product, and lies beside this one on a host.

@@ -197,6 +197,13 @@ def setup(request: dict[str, Any], _: BinaryIO) -> dict[str, Any]:
     return {"ran": True}
 
 
+def claim(request: dict[str, Any], content: BinaryIO) -> dict[str, Any]:
+    """Mark the workdir for a job, unless it holds another job's output."""
+    from . import host_workdir as workdir
+
+    return workdir.claim(request, content)
+
+
 def mount(request: dict[str, Any], _: BinaryIO) -> dict[str, Any]:
     """Mount the shares and buckets that are not mounted yet: a recreated machine has none."""
     from . import host_mounts as mounts
@@ -211,6 +218,7 @@ def mount(request: dict[str, Any], _: BinaryIO) -> dict[str, Any]:
 REQUESTS = {
     "retire": retire,
     "mount": mount,
+    "claim": claim,
     "secret": secret,
     "prepare": prepare,
     "code": code,

@@ -10,19 +10,25 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tpukit.catalogue import Slice
-from tpukit.jobs.plan import Plan
-from tpukit.jobs.render import jobset, template
-from tpukit.jobs.render.jobset import Attempt
+from tpukit.jobs.render import template
 from tpukit.jobs.render.pool_kinds import PoolKind
 
 if TYPE_CHECKING:
+    from tpukit.jobs.plan import Plan
     from tpukit.jobs.render import kueue
+    from tpukit.jobs.render.jobset import Attempt
 
 __all__ = ["PoolKind", "account_file", "cluster_queue", "documents", "queue_files", "queues", "team", "text"]
 
 
-def text(plan: Plan, attempt: Attempt = jobset.FIRST, code_parts: int | None = None) -> str:
-    """Return the YAML of an attempt's JobSet, with its code in `code_parts` parts (default: one, if it has code)."""
+def text(plan: Plan, attempt: Attempt | None = None, code_parts: int | None = None) -> str:
+    """Return the YAML of an attempt's JobSet (default: the first's).
+
+    Its code has `code_parts` parts (default: one, if it has code).
+    """
+    from tpukit.jobs.render import jobset
+
+    attempt = attempt or jobset.FIRST
     jobset.check(plan)
     parts = int(plan.spec.code is not None) if code_parts is None else code_parts
     context = {
@@ -33,7 +39,7 @@ def text(plan: Plan, attempt: Attempt = jobset.FIRST, code_parts: int | None = N
     return template.fill("jobset", "jobset", **context)
 
 
-def documents(plan: Plan, attempt: Attempt = jobset.FIRST, code_parts: int | None = None) -> list[dict[str, Any]]:
+def documents(plan: Plan, attempt: Attempt | None = None, code_parts: int | None = None) -> list[dict[str, Any]]:
     """Return `text`, parsed."""
     return template.parse(text(plan, attempt, code_parts))
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import NamedTuple, Protocol
 
 from tpukit.core.errors import Invalid, Problem
-from tpukit.jobs.plan import SLICE_JOB, UPLOADER_JOB, Plan
+from tpukit.jobs.plan import ATTEMPT, SLICE_JOB, UPLOADER_JOB, Plan
 from tpukit.jobs.render import machine_share
 from tpukit.jobs.render.node_labels import CPU_POOL, absent_labels, capacity_word, host_labels, node_taints
 from tpukit.jobs.render.restarts import HARDWARE_CODES, Restart, restarts
@@ -25,8 +25,6 @@ CODE = "/tpukit/code"
 """Folder in which a pod finds the job's packed code."""
 PROGRESS_SECONDS = 5
 """Seconds between two progress lines of a host: its log is the only way out of a pod."""
-ATTEMPT = "tpukit.dev/attempt"
-"""Annotation of a JobSet: the number of the attempt that it was created for. Its restarts count on from there."""
 CODE_DIGEST = "tpukit.dev/code"
 """Annotation of a JobSet and of the ConfigMaps with its code: the full digest of the code.
 

@@ -11,15 +11,13 @@ from tpukit.core.errors import Invalid
 from tpukit.core.quantities import quantity
 from tpukit.jobs.render import machine_share
 from tpukit.jobs.render.node_labels import CPU_POOL
-from tpukit.jobs.render.pool_kinds import PoolKind
+from tpukit.jobs.render.pool_kinds import FLEX_START, PoolKind
 
 FILES = ("flavors", "cluster-queue", "local_queue", "priorities")
 """Templates, in the order in which a cluster accepts their output."""
 COMMON = "tpu"
 """Name of the ClusterQueue shared by teams without a quota, and of the cohort in which all teams lend to each other."""
 CPU_FLAVOR = "cpu"
-FLEX_START = "flex-start"
-"""Name also of the AdmissionCheck for queued provisioning."""
 TOTAL = "tpukit.dev/total"
 """Annotation of the common queue: the total of everything, from which the quotas of teams are taken."""
 GIVEN = "tpukit.dev/given"

@@ -18,7 +18,9 @@ from tpukit.jobs.spec.fields import RESERVATION
 from tpukit.jobs.spec.forms import Violation
 
 ON_DEMAND = "on-demand"
-WAYS = (ON_DEMAND, "spot", "flex-start", "reservation")
+FLEX_START = "flex-start"
+"""Name also of the AdmissionCheck for queued provisioning."""
+WAYS = (ON_DEMAND, "spot", FLEX_START, "reservation")
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from tpukit.core import quantities
 from tpukit.jobs import history
 from tpukit.jobs.reasons import Budget
 from tpukit.jobs.records import Job
@@ -17,24 +18,11 @@ from tpukit.jobs.rules import SAY_PROGRESS
 from tpukit.kernel.store import Event
 from tpukit.places.base import HostView
 
-LONGEST_SECONDS = 1e10
-"""Three centuries: a longer difference means that one of the times was invalid."""
+duration = quantities.duration
 UNSEEN_SECONDS = 300.0
 """Time without a step before a program is reported to show none: compiling takes minutes."""
 _LARGEST = 2**63
 """Largest number shown: no step count exceeds it, and not every reader of JSON accepts more."""
-
-
-def duration(seconds: float) -> str:
-    """Format a duration in at most two units: `3s`, `12m 5s`, `4h 0m`. Return `-` for an invalid one."""
-    if not 0 <= seconds < LONGEST_SECONDS:
-        return "-"
-    total = int(seconds)
-    for unit, size, below in (("d", 86400, 3600), ("h", 3600, 60), ("m", 60, 1)):
-        if total >= size:
-            smaller = {"d": "h", "h": "m", "m": "s"}[unit]
-            return f"{total // size}{unit} {total % size // below}{smaller}"
-    return f"{total}s"
 
 
 def elapsed(start: float, end: float) -> str:

@@ -8,7 +8,7 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
-from tpukit.jobs.render.jobset import ATTEMPT
+from tpukit.jobs.plan import ATTEMPT
 
 Doc = Mapping[str, Any]
 

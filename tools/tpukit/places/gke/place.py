@@ -13,20 +13,16 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tpukit.core.clock import Clock
 from tpukit.core.errors import Denied, Invalid, NotFound, Problem, TpukitError
 from tpukit.jobs.plan import ClusterName, Plan
-from tpukit.jobs.render import documents
-from tpukit.jobs.render import jobset as manifest
 from tpukit.jobs.spec import durations
 from tpukit.kube import Cluster
 from tpukit.kube.documents import SLIM
-from tpukit.kube.executing import Streams
 from tpukit.kube.together import together
 from tpukit.places.base import (
-    Capabilities,
     Claim,
     FollowUp,
     Handle,
@@ -37,21 +33,21 @@ from tpukit.places.base import (
     Unmanaged,
     unclaimed,
 )
-from tpukit.places.gke import unmanaged
+from tpukit.places.capabilities import GKE
 from tpukit.places.gke.clusters import Clusters
 from tpukit.places.gke.evidence import Evidence
 from tpukit.places.gke.jobsets import host_of, phase
-from tpukit.places.gke.log_reading import LogReader
 from tpukit.places.gke.namespace import Lister, allowed
 from tpukit.places.gke.observing import Observer
-from tpukit.places.gke.pod_log import Target
 from tpukit.places.gke.pod_logs import PodLogs
-from tpukit.places.gke.rerunning import Rerun
-from tpukit.places.gke.sending import Sending
-from tpukit.places.gke.sweeping import Sweeper
 from tpukit.places.gke.unattended import Renewal
-from tpukit.places.workdirs import Workdirs
 from tpukit.teams.waiting import Queues, never
+
+if TYPE_CHECKING:
+    from tpukit.places.gke.log_reading import LogReader
+    from tpukit.places.gke.sending import Sending
+    from tpukit.places.gke.sweeping import Sweeper
+    from tpukit.places.workdirs import Workdirs
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +57,6 @@ class _Connected:
     lister: Lister
     pod_logs: PodLogs
     observer: Observer
-    sending: Sending
     renewal: Renewal
 
     def close(self) -> None:
@@ -71,7 +66,7 @@ class _Connected:
 
 class GkePlace:
     name = "gke"
-    capabilities = Capabilities(drives_itself=True, log_times=True, executes=True, unmanaged=True)
+    capabilities = GKE
 
     def __init__(
         self,
@@ -88,7 +83,7 @@ class GkePlace:
         self._root, self._clock, self._sender = root, clock, sender
         self._log_workers, self._connect = log_workers, connect
         self.clusters = clusters or Clusters(clock)
-        self._workdirs = workdirs or Workdirs()
+        self._workdirs = workdirs
         self._connected: dict[int, _Connected] = {}
         self._sweepers: dict[int, Sweeper] = {}  # by cluster
         self._lock = threading.Lock()
@@ -103,6 +98,8 @@ class GkePlace:
             one.close()
 
     def prepare(self, plan: Plan) -> Plan:
+        from tpukit.jobs.render import jobset as manifest
+
         plan = replace(plan, cluster=self.clusters.current())
         manifest.check(plan)
         return plan
@@ -115,6 +112,8 @@ class GkePlace:
 
     def check(self, plan: Plan) -> Sequence[Problem]:
         """Return what the cluster would reject, by a dry run."""
+        from tpukit.jobs.render import documents
+
         cluster = self._cluster(plan)
         problems = list(_several_alone(plan))
         try:
@@ -140,15 +139,18 @@ class GkePlace:
         return None if plan.cluster is None else self.clusters.context(plan.cluster)
 
     def check_code(self, plan: Plan) -> None:
-        self._connection(plan).sending.check_code(plan)
+        self._sending(plan).check_code(plan)
 
     def share_code(self, plan: Plan) -> str:
-        return self._connection(plan).sending.share_code(plan)
+        return self._sending(plan).share_code(plan)
 
     def submit(self, handle: Handle) -> Mapping[str, Any]:
         if not handle.attempt.number:
+            from tpukit.places.workdirs import Workdirs
+
+            self._workdirs = self._workdirs or Workdirs()
             self._workdirs.claim(handle.plan, handle.plan.workdir)
-        learned = self._connection(handle.plan).sending.submit(handle)
+        learned = self._sending(handle.plan).submit(handle)
         self._note_sent()
         return learned
 
@@ -168,14 +170,15 @@ class GkePlace:
                 connection.renewal.renew(handle, state)
 
     def logs(self, handle: Handle, host: str = "", *, follow: bool = False) -> Iterator[Line]:
-        lister = self._connection(handle.plan).lister
-        return LogReader(lister, self._clock, self._cache, _archived).logs(handle, host, follow=follow)
+        return self._log_reader(handle.plan).logs(handle, host, follow=follow)
 
     def tail(self, handle: Handle, host: str, size: int) -> Sequence[str]:
-        lister = self._connection(handle.plan).lister
-        return LogReader(lister, self._clock, self._cache, _archived).tail(handle, host, size)
+        return self._log_reader(handle.plan).tail(handle, host, size)
 
     def execute(self, handle: Handle, host: str, command: Sequence[str], *, terminal: bool) -> int:
+        from tpukit.kube.executing import Streams
+        from tpukit.places.gke.pod_log import Target
+
         plan, lister = handle.plan, self._connection(handle.plan).lister
         pods = lister.fresh(plan.team, plan.id).current_pods()
         pod = next((one for one in pods if host_of(one) == host and phase(one) == "Running"), None)
@@ -186,7 +189,7 @@ class GkePlace:
         return lister.cluster.execute(target.pod, target.namespace, target.container, command, streams)
 
     def stop(self, handle: Handle, grace: float) -> None:
-        self._connection(handle.plan).sending.stop(handle, grace)
+        self._sending(handle.plan).stop(handle, grace)
 
     def sweep(
         self, known: Callable[[], Known], complain: Callable[[str], None] = lambda text: None, claim: Claim = unclaimed
@@ -194,6 +197,8 @@ class GkePlace:
         """Sweep the current cluster, and those that jobs of this store were sent to."""
         if not (self._root / "sent").exists():  # a machine that never sent anything has nothing to sweep
             return []
+        from tpukit.places.gke.sweeping import Sweeper
+
         removed: list[str] = []
         for name in self._swept(known()):
             try:
@@ -242,21 +247,33 @@ class GkePlace:
         )
 
     def unmanaged(self, teams: Sequence[str]) -> Sequence[Unmanaged]:
+        from tpukit.places.gke import unmanaged
+
         return unmanaged.listed(self._current(), teams)
 
     def unmanaged_hosts(self, job: Unmanaged) -> Sequence[HostView]:
+        from tpukit.places.gke import unmanaged
+
         return unmanaged.hosts(self._current(), job)
 
     def unmanaged_logs(self, job: Unmanaged, *, follow: bool = False) -> Iterator[Line]:
+        from tpukit.places.gke import unmanaged
+
         return unmanaged.logs(self._current(), job, self._clock, follow=follow)
 
     def adopt(self, job: Unmanaged, owner: str) -> None:
+        from tpukit.places.gke import unmanaged
+
         unmanaged.adopt(self._current(), job, owner)
 
     def stop_unmanaged(self, job: Unmanaged) -> None:
+        from tpukit.places.gke import unmanaged
+
         unmanaged.stop(self._current(), job)
 
     def rerun_unmanaged(self, job: Unmanaged) -> None:
+        from tpukit.places.gke.rerunning import Rerun
+
         Rerun(self._current(), self._clock).run(job)
 
     def _current(self) -> Cluster:
@@ -280,10 +297,19 @@ class GkePlace:
                     lister,
                     pod_logs,
                     Observer(Evidence(lister, pod_logs, self._cache), self._clock, self._sender, renewal),
-                    Sending(lister, self._root / "code", self._clock, self._sender),
                     renewal,
                 )
         return known
+
+    def _sending(self, plan: Plan) -> Sending:
+        from tpukit.places.gke.sending import Sending
+
+        return Sending(self._connection(plan).lister, self._root / "code", self._clock, self._sender)
+
+    def _log_reader(self, plan: Plan) -> LogReader:
+        from tpukit.places.gke.log_reading import LogReader
+
+        return LogReader(self._connection(plan).lister, self._clock, self._cache, _archived)
 
     def _cache(self, handle: Handle, host: str) -> Path:
         """Return where a host's lines are stored on this machine."""
@@ -338,6 +364,8 @@ def _several_alone(plan: Plan) -> Iterator[Problem]:
 
 def _workload(plan: Plan) -> dict[str, Any]:
     """Return the Workload that Kueue will create for the job's JobSet, as far as quota matters."""
+    from tpukit.jobs.render import documents
+
     jobset = next(one for one in documents(plan) if one["kind"] == "JobSet")
     pods = [
         {

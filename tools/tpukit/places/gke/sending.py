@@ -35,13 +35,14 @@ class Sending:
         created.
         """
         plan, attempt = handle.plan, handle.attempt
-        state = self._fresh(plan)
-        if state.jobset is not None and self._is_there(handle, state):
-            return _beginning(handle, state.uid)
-        if state.jobset is not None or any(runs(pod) for pod in state.pods):
-            if state.jobset is not None and not state.leaving:
-                self.lister.cluster.delete("JobSet", plan.id, plan.team, foreground=True, uid=state.uid)
-            raise NotYet(f"hosts of the attempt before attempt {attempt.number} of {plan.id} are still leaving")
+        if attempt.number:  # nothing precedes the first, and a JobSet of its name makes the request to create it fail
+            state = self._fresh(plan)
+            if state.jobset is not None and self._is_there(handle, state):
+                return _beginning(handle, state.uid)
+            if state.jobset is not None or any(runs(pod) for pod in state.pods):
+                if state.jobset is not None and not state.leaving:
+                    self.lister.cluster.delete("JobSet", plan.id, plan.team, foreground=True, uid=state.uid)
+                raise NotYet(f"hosts of the attempt before attempt {attempt.number} of {plan.id} are still leaving")
         parts = self._send_code(plan.team, plan.snapshot.digest) if plan.snapshot else 0
         limited = bool(plan.spec.max.unattended) and unattended.may_renew(self.lister.cluster, plan.team)
         uid = ""

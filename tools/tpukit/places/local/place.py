@@ -28,7 +28,8 @@ from tpukit.jobs.plan import UPLOADER_JOB, Plan, host_name
 from tpukit.jobs.reasons import Reason, State
 from tpukit.jobs.records import Attempt
 from tpukit.places import checkpoint_folder, lines, log_tail, peers, progress
-from tpukit.places.base import Capabilities, Claim, FollowUp, Handle, HostView, Known, Line, Observation, unclaimed
+from tpukit.places.base import Claim, FollowUp, Handle, HostView, Known, Line, Observation, unclaimed
+from tpukit.places.capabilities import LOCAL
 from tpukit.places.local import processes as pods
 from tpukit.places.local.processes import Phase, Pod, PodState
 from tpukit.places.log_progress import LogProgress
@@ -65,7 +66,7 @@ _PASSED_ON = (
 
 class LocalPlace:
     name = "local"
-    capabilities = Capabilities(uses_this_machine=True, kills_hosts=True, executes=True)
+    capabilities = LOCAL
 
     def __init__(self, root: Path, clock: Clock, store: str = "") -> None:
         """Initialize for `store`, because several may share this folder; hosts of others are not swept."""

@@ -22,6 +22,7 @@ from tpukit.places.tpu_vm import boot_limit, environment, secrets, target
 from tpukit.places.tpu_vm.channel import Answer, Call, Channel, Login
 from tpukit.places.tpu_vm.machines import Machines
 from tpukit.places.tpu_vm.shared_code import Code, pack
+from tpukit.places.workdirs import Held
 
 SETUP_SECONDS = 1800.0
 UPLOAD_SECONDS = 600.0
@@ -79,6 +80,8 @@ class Hosts:
             self._each([Call(one, {"do": "code", "code": digest}, packed, UPLOAD_SECONDS) for one in without])
         if mounts := _mounts(plan):
             self._each([Call(login, {"do": "mount", "mounts": mounts}, seconds=MOUNT_SECONDS) for login in logins])
+        if attempt.number == 0:
+            self._claim(plan, logins)
         if netrc := secrets.wandb(plan.spec.env):
             self._each([Call(login, {"do": "secret"}, netrc.encode()) for login in logins])
         if plan.settings.setup:
@@ -90,6 +93,20 @@ class Hosts:
                 for index, login in enumerate(logins)
             ]
         )
+
+    def _claim(self, plan: Plan, logins: Sequence[Login]) -> None:
+        """Mark a workdir that the job file names on disks of the hosts, which may outlive the job.
+
+        Raises:
+            Invalid: It holds the output of another job.
+        """
+        folder = plan.spec.workdir or ""
+        if not folder or "://" in folder:
+            return
+        request = {"do": "claim", "job": plan.id, "workdir": folder, "resume": plan.resume}
+        for login, answer in zip(logins, self._each([Call(login, request) for login in logins]), strict=True):
+            if answer["holder"] is not None:
+                raise Invalid(Held(f"{folder} on {login.address}", answer["holder"], output=True).problem)
 
     def _wait_for_chips(self, handle: Handle, holders: Mapping[Login, Answer | None]) -> None:
         """Check that no attempt holds the chips, and stop an earlier attempt that came back with its host."""

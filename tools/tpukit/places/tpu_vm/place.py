@@ -21,7 +21,8 @@ from tpukit.jobs.plan import Plan, VmTarget
 from tpukit.jobs.spec import durations
 from tpukit.jobs.spec import settings as settings_file
 from tpukit.places import lines
-from tpukit.places.base import Capabilities, Claim, FollowUp, Handle, Known, Line, Observation, unclaimed
+from tpukit.places.base import Claim, FollowUp, Handle, Known, Line, Observation, unclaimed
+from tpukit.places.capabilities import TPU_VM
 from tpukit.places.tpu_vm import renewals, secrets, target
 from tpukit.places.tpu_vm.acquiring import Acquiring
 from tpukit.places.tpu_vm.asking import Hosts, workdir
@@ -53,7 +54,7 @@ def over_ssh(folder: Path, key: str | None) -> Channel:
 
 class TpuVmPlace:
     name = "tpu-vm"
-    capabilities = Capabilities(named_machines=True, kills_hosts=True, executes=True)
+    capabilities = TPU_VM
 
     def __init__(
         self,
