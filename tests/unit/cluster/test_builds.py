@@ -58,9 +58,9 @@ def refused(**changed: str) -> str:
         ("Kueue", "v0.15.0", True),
         ("Kueue", versions.KUEUE, True),
         ("Kueue", "v1.0.0", True),
-        ("Kueue", "0.16.6", False),
+        ("Kueue", "0.19.2", False),
         ("Kueue", "main", False),
-        ("Kueue", "v0.16.6/../x", False),
+        ("Kueue", "v0.19.2/../x", False),
     ],
 )
 def test_release_that_cannot_be_installed_is_a_problem_with_one_that_can(name, version, good):
