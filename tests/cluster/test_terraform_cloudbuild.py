@@ -242,8 +242,6 @@ def test_kueue_gets_memory_for_the_nodes_that_there_are(builder):
     assert patch == ADAPTED.replace(CHANGE, json.dumps(kueue_deployment.change(200)))
 
 
-
-
 def test_quotas_that_were_changed_while_the_queues_were_made_fail_the_build(builder):
     builder.answer(("lease/tpukit-quotas", 0, "17"), *NOTHING)
     builder.run(PROVISION, GUIDE_PROVISION)

@@ -65,7 +65,7 @@ def test_newer_follows_the_order_of_releases(one, other):
 
 @given(st.sampled_from(["JobSet", "Kueue"]), RELEASE)
 def test_each_fault_covers_one_range_of_releases(name, release):
-    found = [fault for fault in versions.faults(name, written(release))]
+    found = versions.faults(name, written(release))
     assert all(fault.first <= release < fault.fixed for fault in found)
     assert (versions.problem(name, written(release), "_V") is None) == (not any(fault.refused for fault in found))
 

@@ -75,10 +75,12 @@ def marked(name: str, released: Iterable[Doc]) -> list[Doc]:
 
 
 def _adapt(template: Doc, change: Doc) -> None:
-    template["metadata"].setdefault("annotations", {}).update(change["metadata"]["annotations"])
+    """Apply the change as the API server does a strategic merge patch."""
+    metadata = template.setdefault("metadata", {})
+    metadata["annotations"] = {**metadata.get("annotations", {}), **change["metadata"]["annotations"]}
     (box,), (wanted,) = template["spec"]["containers"], change["spec"]["containers"]
-    for what, amounts in wanted["resources"].items():
-        box["resources"][what].update(amounts)
+    held = box.get("resources", {})
+    box["resources"] = {**held, **{what: {**held.get(what, {}), **own} for what, own in wanted["resources"].items()}}
 
 
 def manifest(released: Iterable[Doc]) -> bytes:
