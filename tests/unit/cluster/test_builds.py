@@ -70,6 +70,13 @@ def test_release_that_cannot_be_installed_is_a_problem_with_one_that_can(name, v
         assert f"_V={versions.JOBSET if name == 'JobSet' else versions.KUEUE}" in problem.hint
 
 
+def test_requested_release_with_a_known_fault_is_a_warning():
+    asked = {**ASKED, "_JOBSET_API_VERSION": versions.JOBSET, "_KUEUE_API_VERSION": "v0.17.3"}
+    assert build_settings.read(asked, DECLARED).steps["KUEUE_VERSION"] == "v0.17.3"
+    (line,) = build_settings.warnings(asked)
+    assert line.startswith("Kueue v0.17.3 may leave the first job of a queue waiting")
+
+
 def test_settings_say_every_problem_at_once():
     text = refused(_JOBSET_API_VERSION="v0.2.3", _EVICT="yes", _ZONE="", _TF_VARS='{"labelz": {}, "zone": "x"}')
     for part in ("v0.2.3", "_EVICT: 'yes' is neither", "_ZONE: it is empty", "no variable labelz", "write _ZONE="):
