@@ -1,7 +1,7 @@
 # An image for hosts on GKE and for the TensorBoard uploader: Python, JAX for TPUs and tpukit. Code travels with each job,
 # so this is built once, and again when what programs import changes:
 #   tpu image push
-FROM python:3.13-slim-bookworm
+FROM python:3.13.9-slim-bookworm@sha256:b685a4fa58bb19d1814d78a1ec0f0208f351452724f78b20212c984d6e124a34
 COPY . /src
 RUN pip install --no-cache-dir --disable-pip-version-check -c /src/constraints.txt '/src[tpu]' && rm -rf /src
 # Who pods of a job run as.

@@ -39,7 +39,7 @@ GUIDE_PROVISION = {
     **GUIDE,
     "_NUM_OF_CHIPS": "32",
     "_JOBSET_API_VERSION": "v0.12.0",
-    "_KUEUE_API_VERSION": "v0.16.6",
+    "_KUEUE_API_VERSION": "v0.19.2",
 }
 
 

@@ -194,7 +194,7 @@ def test_provision_makes_the_environment_and_installs_jobset_and_kueue(environme
         "--region=us-central2 --dns-endpoint",
         release.format("jobset", "v0.12.0"),
         waited.format("jobset") + "deployment/jobset-controller-manager",
-        release.format("kueue", "v0.16.6"),
+        release.format("kueue", "v0.19.2"),
         "kubectl apply --server-side --force-conflicts --filename=kueue/controller.yaml",
         waited.format("kueue") + "deployment/kueue-controller-manager",
         "kubectl apply --server-side --force-conflicts --kustomize=/workspace/queues",
@@ -252,7 +252,7 @@ def test_command_line_sees_the_same_environment_and_adds_nothing_to_it(environme
     found = until(ready, "all hosts to be ready")
     assert found["resources"]["count"] > 15
     assert found["cluster"]["status"] == "RUNNING"
-    assert found["addons"] == {"jobset": "v0.12.0", "kueue": "v0.16.6"}
+    assert found["addons"] == {"jobset": "v0.12.0", "kueue": "v0.19.2"}
     before = environment.queues()
     environment.tpu("credentials")
     environment.tpu("addons")

@@ -40,7 +40,7 @@ def test_kubectl_of_the_shell_sees_nodes_as_gke_labels_them(box, cluster):
     assert shown == [f"node/pool-{pool}-{host}" for pool in (0, 1) for host in (0, 1)]
 
 
-@pytest.mark.parametrize(("name", "image"), [("jobset", "jobset:v0.12.0 True"), ("kueue", "kueue:v0.16.6 True")])
+@pytest.mark.parametrize(("name", "image"), [("jobset", "jobset:v0.12.0 True"), ("kueue", "kueue:v0.19.2 True")])
 def test_versions_are_found_where_one_looks_for_them(box, name, image):
     text = "{.spec.template.spec.containers[0].image} {.status.conditions[?(@.type=='Available')].status}"
     words = ["get", "deployment", f"{name}-controller-manager", "-n", f"{name}-system", "-o", f"jsonpath={text}"]

@@ -19,6 +19,7 @@ from cluster.builds import DESTROY, GUIDE, GUIDE_PROVISION, PROVISION, ROOT, Bui
 from tpubox.google.wire.server import Emulator
 from tpubox.google.wire.settings import EVERY_API, Settings
 from tpukit.cluster import addons, build_checks, substitutions, versions
+from tpukit.jobs.render import kueue_deployment
 
 ALLOWED = {"permissions": list(build_checks.PERMISSIONS)}
 MAY = (
@@ -189,10 +190,9 @@ def test_provision_makes_a_bucket_for_the_state_only_where_there_is_none(builder
 
 RELEASE = "kubectl apply --server-side --force-conflicts --filename=https://github.com/kubernetes-sigs/{0}/releases/download/{1}/manifests.yaml"
 READY = "kubectl wait --namespace={0}-system --for=condition=Available --timeout=10m deployment/{0}-controller-manager"
-CONFIGURED = (
-    "kubectl apply --server-side --force-conflicts --filename=kueue/controller.yaml",
-    "kubectl rollout restart --namespace=kueue-system deployment/kueue-controller-manager",
-)
+CONFIGURED = "kubectl apply --server-side --force-conflicts --filename=kueue/controller.yaml"
+CHANGE = json.dumps(kueue_deployment.change(0))
+ADAPTED = f"kubectl patch --namespace=kueue-system deployment/kueue-controller-manager --patch={CHANGE}"
 MARKED = (
     "kubectl annotate --overwrite --namespace={0}-system deployment/{0}-controller-manager tpukit.dev/installed={1}"
 )
@@ -210,30 +210,36 @@ MARKED = (
     ids=["nothing", "unmarked", "older", "changed", "half-way"],
 )
 def test_release_that_is_not_wholly_there_is_installed_marked_and_waited_for(builder, found):
-    wanted = {"jobset": "v0.12.0", "kueue": "v0.16.6"}
+    wanted = {"jobset": "v0.12.0", "kueue": "v0.19.2"}
     there = [(f"kubectl get --namespace={name}-system", 0, found.format(name, wanted[name])) for name in wanted]
     builder.answer(*there, *NOTHING)
     calls = builder.run(PROVISION, GUIDE_PROVISION)
-    told = [call for call in calls if re.match(r"kubectl (apply|annotate|wait|rollout)", call)]
+    told = [call for call in calls if re.match(r"kubectl (apply|annotate|wait|patch)", call)]
     assert told[:-2] == [
         *(line.format("jobset", "v0.12.0") for line in (RELEASE, MARKED, READY)),
-        *(line.format("kueue", "v0.16.6") for line in (RELEASE, *CONFIGURED)),
+        *(RELEASE.format("kueue", "v0.19.2"), CONFIGURED, ADAPTED),
         *(line.format("kueue", addons.mark("kueue")) for line in (MARKED, READY)),
     ]
 
 
 def test_release_that_is_there_at_its_version_is_left_alone(builder):
-    wanted = {"jobset": "v0.12.0", "kueue": "v0.16.6"}
+    wanted = {"jobset": "v0.12.0", "kueue": "v0.19.2"}
     image = "registry.k8s.io/{0}/{0}:{1}"
     there = [
         (f"kubectl get --namespace={name}-system deployment", 0, f"{addons.mark(name)} {image.format(name, version)}")
         for name, version in wanted.items()
     ]
     builder.answer(*there, *NOTHING)
-    told = [
-        call for call in builder.run(PROVISION, GUIDE_PROVISION) if re.match(r"kubectl (apply|annotate|wait)", call)
-    ]
-    assert told[:-2] == [READY.format(name) for name in wanted]
+    calls = builder.run(PROVISION, GUIDE_PROVISION)
+    told = [call for call in calls if re.match(r"kubectl (apply|annotate|wait|patch)", call)]
+    assert told[:-2] == [READY.format("jobset"), ADAPTED, READY.format("kueue")]
+
+
+def test_kueue_gets_memory_for_the_nodes_that_there_are(builder):
+    nodes = "\n".join(f"node/host-{number}" for number in range(200))
+    builder.answer(("kubectl get nodes --output=name", 0, nodes), *NOTHING)
+    (patch,) = [call for call in builder.run(PROVISION, GUIDE_PROVISION) if call.startswith("kubectl patch")]
+    assert patch == ADAPTED.replace(CHANGE, json.dumps(kueue_deployment.change(200)))
 
 
 def test_quotas_that_were_changed_while_the_queues_were_made_fail_the_build(builder):
@@ -255,7 +261,7 @@ def test_quotas_that_were_changed_while_the_queues_were_made_fail_the_build(buil
         ("get-credentials", "jobset"),
         ("--namespace=jobset-system", "jobset"),
         ("kubectl get --namespace=kueue-system", "kueue"),
-        ("download/v0.16.6", "kueue"),
+        ("download/v0.19.2", "kueue"),
         ("kubectl annotate", "jobset"),
         ("--namespace=kueue-system", "kueue"),
         ("pip install", "queues"),

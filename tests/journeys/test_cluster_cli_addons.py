@@ -19,6 +19,7 @@ CLUSTER = (
     {"to": ["kubectl", "get nodes --selector"], "out": json.dumps(CPU_NODES)},
     {"to": ["kubectl", "get clusterqueues"], "out": '{"items": []}'},
 )
+KUEUE = "registry.k8s.io/kueue/kueue"
 GAVE_UP = "Error from server (Timeout): request did not complete within requested timeout - context deadline exceeded"
 
 
@@ -35,13 +36,13 @@ def test_addons_installs_waits_and_makes_queues_over_what_the_pools_have(machine
     done = machine.tpu("addons")
     assert done.returncode == 0, done.stderr
     calls = machine.calls()
-    assert "jobset/releases/download/v0.12.0/manifests.yaml" in calls[1]
-    assert "kueue/releases/download/v0.16.6/manifests.yaml" in calls[4]
-    assert all("--server-side" in calls[index] for index in (1, 4))
-    assert calls[5].endswith("kueue/controller.yaml")
-    installed = [["get", "apply", "annotate"], ["get", "apply", "apply", "rollout", "annotate"]]
+    assert "jobset/releases/download/v0.12.0/manifests.yaml" in calls[2]
+    assert "kueue/releases/download/v0.19.2/manifests.yaml" in calls[5]
+    assert all("--server-side" in calls[index] for index in (2, 5))
+    assert calls[6].endswith("kueue/controller.yaml")
+    installed = [["get", "apply", "annotate"], ["get", "apply", "apply", "patch", "annotate"]]
     queues = ["get", "get", "get", "apply", "apply", "get"]
-    assert [call.split()[2] for call in calls] == [*installed[0], *installed[1], "wait", "wait", *queues]
+    assert [call.split()[2] for call in calls] == ["get", *installed[0], *installed[1], "wait", "wait", *queues]
     documents = sent(calls)
     (queue,) = [one for one in documents if one["kind"] == "ClusterQueue"]
     assert shares.shares(queue)["v4-2x2x4", "google.com/tpu"].own == 32
@@ -89,7 +90,7 @@ def test_addons_during_a_change_of_quotas_makes_the_queues_once_more(machine):
 def test_addons_that_are_there_at_their_versions_are_left_alone(machine):
     machine.answer(
         {"to": ["get", "jobset-system"], "out": "v0.12.0 registry.k8s.io/jobset/jobset:v0.12.0"},
-        {"to": ["get", "kueue-system"], "out": "v0.16.6 registry.k8s.io/kueue/kueue:v0.16.5"},  # changed by hand
+        {"to": ["get", "kueue-system"], "out": f"{addons.mark('kueue')} {KUEUE}:v0.19.1"},  # changed by hand
         *CLUSTER,
     )
     done = machine.tpu("addons")
@@ -97,7 +98,50 @@ def test_addons_that_are_there_at_their_versions_are_left_alone(machine):
     assert "jobset v0.12.0 is there" in done.stderr
     releases = [call for call in machine.calls() if "/releases/" in call]
     assert len(releases) == 1
-    assert "kueue/releases/download/v0.16.6" in releases[0]
+    assert "kueue/releases/download/v0.19.2" in releases[0]
+
+
+def test_addons_of_a_cluster_that_grew_give_kueue_more_memory_and_install_nothing(machine):
+    machine.answer(
+        {"to": ["get", "jobset-system"], "out": "v0.12.0 registry.k8s.io/jobset/jobset:v0.12.0"},
+        {"to": ["get", "kueue-system"], "out": f"{addons.mark('kueue')} {KUEUE}:v0.19.2@sha256:00"},
+        {"to": ["get nodes --output=name"], "out": "".join(f"node/{number}\n" for number in range(200))},
+        *CLUSTER,
+    )
+    assert machine.tpu("addons").returncode == 0
+    calls = machine.calls()
+    assert not [call for call in calls if "/releases/" in call]
+    (patch,) = [call for call in calls if " patch " in call]
+    assert '"limits": {"memory": "6400Mi"}' in patch
+
+
+def test_addons_say_what_is_wrong_with_the_release_that_they_replace(machine):
+    machine.answer({"to": ["get", "kueue-system"], "out": f"v0.16.6+0 {KUEUE}:v0.16.6"}, *CLUSTER)
+    done = machine.tpu("addons")
+    assert done.returncode == 0, done.stderr
+    said = done.stderr.splitlines()
+    (named,) = [number for number, line in enumerate(said) if line.endswith("kueue/issues/10901")]
+    assert named < said.index("installing kueue v0.19.2")
+
+
+def test_plan_warns_about_installed_releases_with_known_faults(machine):
+    answers = []
+    for name, version in (("jobset", "v0.12.0"), ("kueue", "v0.16.6")):
+        spec = {"template": {"spec": {"containers": [{"image": f"registry.k8s.io/{name}/{name}:{version}"}]}}}
+        answers.append({"to": ["get deployments", f"{name}-system"], "out": json.dumps({"items": [{"spec": spec}]})})
+    machine.answer(*answers)
+    done = machine.tpu("plan")
+    assert done.returncode == 0, done.stderr
+    assert "Kueue v0.16.6 may mark the Workload of a new JobSet as finished" in done.stderr
+    assert "JobSet v" not in done.stderr
+
+
+def test_addons_keep_a_release_that_is_newer_than_ours(machine):
+    machine.answer({"to": ["get", "kueue-system"], "out": f" {KUEUE}:v0.20.1"}, *CLUSTER)
+    done = machine.tpu("addons")
+    assert done.returncode == 0, done.stderr
+    assert "kueue v0.20.1 is newer than v0.19.2" in done.stderr
+    assert not [call for call in machine.calls() if "kueue/releases" in call or " patch " in call]
 
 
 def test_addons_dry_run_prints_the_very_lines_that_it_calls(machine):

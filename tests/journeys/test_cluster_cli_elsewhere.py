@@ -179,4 +179,4 @@ def test_build_files_take_every_substitution_that_is_sent(machine):
         assert required <= names
         pins = {name: document["substitutions"].get(name) for name in ("_JOBSET_API_VERSION", "_KUEUE_API_VERSION")}
         if verb == "apply":
-            assert pins == {"_JOBSET_API_VERSION": "v0.12.0", "_KUEUE_API_VERSION": "v0.16.6"}
+            assert pins == {"_JOBSET_API_VERSION": "v0.12.0", "_KUEUE_API_VERSION": "v0.19.2"}

@@ -58,9 +58,9 @@ def refused(**changed: str) -> str:
         ("Kueue", "v0.15.0", True),
         ("Kueue", versions.KUEUE, True),
         ("Kueue", "v1.0.0", True),
-        ("Kueue", "0.16.6", False),
+        ("Kueue", "0.19.2", False),
         ("Kueue", "main", False),
-        ("Kueue", "v0.16.6/../x", False),
+        ("Kueue", "v0.19.2/../x", False),
     ],
 )
 def test_release_that_cannot_be_installed_is_a_problem_with_one_that_can(name, version, good):
@@ -68,6 +68,13 @@ def test_release_that_cannot_be_installed_is_a_problem_with_one_that_can(name, v
     assert (problem is None) == good
     if problem:
         assert f"_V={versions.JOBSET if name == 'JobSet' else versions.KUEUE}" in problem.hint
+
+
+def test_requested_release_with_a_known_fault_is_a_warning():
+    asked = {**ASKED, "_JOBSET_API_VERSION": versions.JOBSET, "_KUEUE_API_VERSION": "v0.17.3"}
+    assert build_settings.read(asked, DECLARED).steps["KUEUE_VERSION"] == "v0.17.3"
+    (line,) = build_settings.warnings(asked)
+    assert line.startswith("Kueue v0.17.3 may leave the first job of a queue waiting")
 
 
 def test_settings_say_every_problem_at_once():

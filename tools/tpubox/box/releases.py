@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import base64
 import copy
-import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from tpubox.box import binaries
-from tpukit.core import resources
+from tpukit.jobs.render import kueue_deployment
 
 Doc = dict[str, Any]
 
@@ -63,15 +62,25 @@ def marked(name: str, released: Iterable[Doc]) -> list[Doc]:
     """Return the documents as after a complete installation, with our configuration of Kueue."""
     import yaml
 
-    made, version = copy.deepcopy(list(released)), binaries.versions()[name]
-    ours = (resources.folder("kueue") / "controller.yaml").read_bytes() if name == "kueue" else b""
+    made, version, ours = copy.deepcopy(list(released)), binaries.versions()[name], name == "kueue"
     for document in made:
         if document["kind"] == "Deployment":
-            mark = f"{version}+{hashlib.sha256(ours).hexdigest()[:12]}" if ours else version
+            mark = f"{version}+{kueue_deployment.digest()}" if ours else version
             document["metadata"].setdefault("annotations", {})[MARK] = mark
+            if ours:
+                _adapt(document["spec"]["template"], kueue_deployment.change(0)["spec"]["template"])
         elif ours and document["kind"] == "ConfigMap" and CONFIG in document.get("data", {}):
-            document["data"] = yaml.safe_load(ours)["data"]
+            document["data"] = yaml.safe_load(kueue_deployment.configuration().read_bytes())["data"]
     return made
+
+
+def _adapt(template: Doc, change: Doc) -> None:
+    """Apply the change as the API server does a strategic merge patch."""
+    metadata = template.setdefault("metadata", {})
+    metadata["annotations"] = {**metadata.get("annotations", {}), **change["metadata"]["annotations"]}
+    (box,), (wanted,) = template["spec"]["containers"], change["spec"]["containers"]
+    held = box.get("resources", {})
+    box["resources"] = {**held, **{what: {**held.get(what, {}), **own} for what, own in wanted["resources"].items()}}
 
 
 def manifest(released: Iterable[Doc]) -> bytes:

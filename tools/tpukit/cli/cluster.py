@@ -162,12 +162,18 @@ def bootstrap(dry_run: bool, **words: Any) -> None:
 @json_option
 @completed
 def plan(dry_run: bool, as_json: bool, **words: Any) -> None:
-    """Show what would change. Nothing is changed."""
-    way = _way(_spec(**words), _console(stderr=as_json), **words)
+    """Show what would change, and known faults of the installed JobSet and Kueue. Nothing is changed."""
+    from tpukit.cluster import status as looking
+
+    spec = _spec(**words)
+    context = words["context"] or spec.context
+    way = _way(spec, _console(stderr=as_json), **words)
     if dry_run:
-        _print(way.lines("plan"))
+        _print([*way.lines("plan"), *looking.addon_questions(context)])
         return
     planned = way.plan()
+    for line in looking.addon_warnings(context):
+        _say(f"{line}\n  `tpu cluster addons` installs the release that was tested")
     if as_json:
         from dataclasses import asdict
 

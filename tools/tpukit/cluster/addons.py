@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Callable
@@ -11,13 +10,14 @@ from typing import Any
 
 import yaml
 
-from tpukit.cluster import diagnosis, gcloud, programs, queues
+from tpukit.cluster import diagnosis, gcloud, programs, queues, versions
 from tpukit.cluster.programs import Command
 from tpukit.cluster.spec import ClusterSpec
 from tpukit.cluster.versions import JOBSET, KUEUE
-from tpukit.core import paths, resources
+from tpukit.core import paths
 from tpukit.core.clock import Clock
 from tpukit.core.errors import NotFound, Transient
+from tpukit.jobs.render import kueue_deployment
 from tpukit.jobs.render.node_labels import CPU_POOL
 from tpukit.teams import lock, settling
 
@@ -25,6 +25,7 @@ RELEASES = {"jobset": JOBSET, "kueue": KUEUE}
 MARK = "tpukit.dev/installed"
 """Annotation on a controller: the release that was fully installed, and the hash of our configuration if it has one."""
 CONFIGURED = "kueue"
+_TITLES = {title.lower(): title for title in versions.TESTED}
 WAIT = "--timeout=10m"
 PATIENCE_SECONDS = 300.0
 """Time limit for retries: webhooks get their certificates after their controller is available."""
@@ -43,14 +44,10 @@ def find(context: str, name: str) -> Command:
     return _kubectl(context, "get", *_controller(name), "--ignore-not-found", f"--output=jsonpath={path}")
 
 
-def install(context: str, name: str) -> tuple[Command, ...]:
+def install(context: str, name: str, nodes: int) -> tuple[Command, ...]:
     """Return the commands that install a release and our configuration, with the mark of completion last."""
     url = f"https://github.com/kubernetes-sigs/{name}/releases/download/{RELEASES[name]}/manifests.yaml"
-    configured = (
-        _apply(context, f"--filename={configuration()}"),
-        # Pods read it at startup.
-        _kubectl(context, "rollout", "restart", *_controller(name)),
-    )
+    configured = (_apply(context, f"--filename={kueue_deployment.configuration()}"), adapt(context, nodes))
     return (
         _apply(context, f"--filename={url}"),
         *(configured if name == CONFIGURED else ()),
@@ -58,14 +55,13 @@ def install(context: str, name: str) -> tuple[Command, ...]:
     )
 
 
+def adapt(context: str, nodes: int) -> Command:
+    """Return the command that gives Kueue its memory, and restarts it if its memory or its configuration changed."""
+    return _kubectl(context, "patch", *_controller(CONFIGURED), f"--patch={json.dumps(kueue_deployment.change(nodes))}")
+
+
 def mark(name: str) -> str:
-    if name != CONFIGURED:
-        return RELEASES[name]
-    return f"{RELEASES[name]}+{hashlib.sha256(configuration().read_bytes()).hexdigest()[:12]}"
-
-
-def configuration() -> Path:
-    return resources.folder("kueue") / "controller.yaml"
+    return f"{RELEASES[name]}+{kueue_deployment.digest()}" if name == CONFIGURED else RELEASES[name]
 
 
 def ready(context: str, name: str) -> Command:
@@ -74,6 +70,10 @@ def ready(context: str, name: str) -> Command:
 
 def _controller(name: str) -> tuple[str, str]:
     return f"--namespace={name}-system", f"deployment/{name}-controller-manager"
+
+
+def all_nodes(context: str) -> Command:
+    return _kubectl(context, "get", "nodes", "--output=name")
 
 
 def cpu_nodes(context: str) -> Command:
@@ -102,9 +102,9 @@ def folder(spec: ClusterSpec) -> Path:
 
 
 def lines(spec: ClusterSpec, context: str) -> list[str]:
-    lines = []
+    lines = [str(all_nodes(context)), "# Kueue's memory grows with their number"]
     for name, version in RELEASES.items():
-        lines += [str(find(context, name)), f"# unless that finds {version}", *map(str, install(context, name))]
+        lines += [str(find(context, name)), f"# unless that finds {version}", *map(str, install(context, name, 0))]
     lines += [*(str(ready(context, name)) for name in RELEASES), str(cpu_nodes(context))]
     lines += [str(quota_changes(context)), str(cluster_queues(context)), f"# tpu writes the queues to {folder(spec)}"]
     lines += map(str, apply_queues(context, folder(spec)))
@@ -114,13 +114,9 @@ def lines(spec: ClusterSpec, context: str) -> list[str]:
 def run(spec: ClusterSpec, context: str, clock: Clock, say: Callable[[str], None]) -> None:
     """Install add-ons and queues. Safe to repeat."""
     programs.need("kubectl", "install it with `gcloud components install kubectl gke-gcloud-auth-plugin`")
+    count = len(_do(all_nodes(context)).split())
     for name, version in RELEASES.items():
-        installed, _, image = _do(find(context, name)).partition(" ")
-        if installed == mark(name) and image.endswith(f":{version}"):
-            say(f"{name} {version} is there")
-            continue
-        say(f"installing {name} {version}")
-        for command in install(context, name):
+        for command in _wanted(name, _do(find(context, name)), context, count, say):
             _patiently(command, clock, f"installing {name} {version}", _NOT_INSTALLED_YET)
     for name in RELEASES:
         say(f"waiting for {name}")
@@ -135,6 +131,23 @@ def run(spec: ClusterSpec, context: str, clock: Clock, say: Callable[[str], None
             return
         say("quotas were changed meanwhile: once more")
     raise Transient("quotas keep changing", hint="`tpu cluster addons` again goes on")
+
+
+def _wanted(name: str, found: str, context: str, nodes: int, say: Callable[[str], None]) -> tuple[Command, ...]:
+    """Return the commands that a controller needs. `found`: the output of `find`."""
+    installed, _, image = found.partition(" ")
+    there, version = image.partition("@")[0].rpartition(":")[2], RELEASES[name]
+    for warning in versions.warnings(_TITLES[name], there):
+        say(warning)
+    adapted = (adapt(context, nodes),) if name == CONFIGURED else ()
+    if installed == mark(name) and there == version:
+        say(f"{name} {version} is there")
+        return adapted
+    if versions.newer(there, version):
+        say(f"{name} {there} is newer than {version}, which this tpukit was tested with. It stays as it is")
+        return ()
+    say(f"installing {name} {version}")
+    return install(context, name, nodes)
 
 
 def _apply_queues(

@@ -68,6 +68,11 @@ def read(given: Mapping[str, str], declared: str) -> BuildSettings:
     return BuildSettings({"project_id": given["PROJECT_ID"], **own, **rest}, steps)
 
 
+def warnings(given: Mapping[str, str]) -> list[str]:
+    """Return a line for each known fault of the requested releases."""
+    return [line for name, key in _RELEASES.items() for line in versions.warnings(name, given.get(key, ""))]
+
+
 def _problems(given: Mapping[str, str]) -> Iterator[Problem]:
     for key in _NEEDED:
         if not given.get(key):

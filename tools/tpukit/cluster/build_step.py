@@ -31,6 +31,8 @@ def settings(workspace: Path) -> None:
     (workspace / VARIABLES).write_text(json.dumps(found.variables, indent=1), encoding="utf-8")
     (workspace / SETTINGS).write_text(found.shell(), encoding="utf-8")
     print(json.dumps(found.variables, indent=1))
+    for line in build_settings.warnings(os.environ):
+        print(f"warning: {line}", file=sys.stderr)
 
 
 def check(workspace: Path, verb: str) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from tpukit.cluster import busy_pools, diagnosis, gcloud, programs
+from tpukit.cluster import busy_pools, diagnosis, gcloud, programs, versions
 from tpukit.cluster.busy_pools import POOL_LABEL, TOPOLOGY_LABEL, Doomed
 from tpukit.cluster.programs import Command
 from tpukit.cluster.spec import ClusterSpec
@@ -86,6 +87,26 @@ def _addon_versions(context: str) -> dict[str, str | None]:
     return dict(zip(questions, together(*(partial(_version, one) for one in questions.values())), strict=True))
 
 
+def addon_questions(context: str) -> list[str]:
+    return list(map(str, _addons(context)))
+
+
+def addon_warnings(context: str) -> list[str]:
+    """Return the known faults of the installed add-ons; none if there is no cluster or it cannot be read."""
+    if shutil.which("kubectl") is None:
+        return []
+    try:
+        found = _addon_versions(context)
+    except TpukitError:
+        return []
+    return _faults(found)
+
+
+def _faults(found: Mapping[str, str | None]) -> list[str]:
+    titles = {title.lower(): title for title in versions.TESTED}
+    return [line for name, version in found.items() if version for line in versions.warnings(titles[name], version)]
+
+
 def _addons(context: str) -> tuple[Command, ...]:
     return tuple(_questions(context).values())
 
@@ -95,6 +116,6 @@ def _version(question: Command) -> str | None:
     done = programs.run(question)
     if done.code:  # kubectl prints an empty list when it was refused or timed out
         raise diagnosis.failure("kubectl", done.errors, "looking for add-ons")
-    items = json.loads(done.output)["items"]
+    items = json.loads(done.output or '{"items": []}')["items"]
     images = [box["image"] for item in items for box in item["spec"]["template"]["spec"]["containers"]]
     return next((image.partition("@")[0].rpartition(":")[2] for image in images), None)

@@ -25,7 +25,7 @@ https://github.com/kubernetes/kubernetes/blob/v1.34.0/pkg/kubelet/kuberuntime/ku
 _NEVER = re.compile(r"unavailable in ClusterQueue|> maximum capacity|doesn't match node affinity|untolerated taint")
 """Kueue's messages for a request that no quota covers, that exceeds the maximum, or that fits no kind of node.
 
-https://github.com/kubernetes-sigs/kueue/blob/v0.16.6/pkg/scheduler/flavorassigner/flavorassigner.go#L1050
+https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/scheduler/flavorassigner/flavorassigner.go#L1071
 """
 _LATER = re.compile(r"insufficient unused quota|topology")
 """Messages about at least one kind of node that the request can wait for."""

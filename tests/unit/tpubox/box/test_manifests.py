@@ -11,6 +11,7 @@ import yaml
 from tpubox.box import binaries, manifests, releases
 from tpubox.kubelet import image_names
 from tpukit.cluster import addons
+from tpukit.jobs.render import kueue_deployment
 
 
 def hook(name):
@@ -71,6 +72,9 @@ def test_release_is_as_its_project_publishes_it():
 def test_release_that_the_sandbox_installs_has_the_mark_of_one_that_was_installed_to_its_end():
     deployment = only(releases.marked("kueue", releases.documents("kueue", RELEASED)), "Deployment")
     assert deployment["metadata"]["annotations"]["tpukit.dev/installed"] == addons.mark("kueue")
+    template, adapted = deployment["spec"]["template"], kueue_deployment.change(0)["spec"]["template"]
+    assert template["metadata"]["annotations"] == adapted["metadata"]["annotations"], "nothing is left to restart"
+    assert template["spec"]["containers"][0]["resources"] == adapted["spec"]["containers"][0]["resources"]
 
 
 def test_manifest_is_yaml_with_a_document_for_each_object():
