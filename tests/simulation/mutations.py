@@ -280,11 +280,13 @@ class Found:
     invariant: str
     seeds: int  # that were run
     seconds: float  # CPU time, because other tests may run in parallel
+    first: int = 0
 
     @property
     def row(self) -> str:
         seed = f"{self.seed} ({self.invariant})" if self.seed >= 0 else f"none of {self.seeds}"
-        return f"{seed} | {self.seconds:.0f}"
+        start = f", searched from {self.first}" if self.first else ""
+        return f"{seed}{start} | {self.seconds:.0f}"
 
 
 def main() -> int:
@@ -336,7 +338,7 @@ def run(mutation: Mutation, seeds: range) -> Found:
             (copy / name).write_text(text.replace(fixed, broken), encoding="utf-8")
         seed, invariant = _first(copy.parent, mutation, seeds)
     took = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
-    return Found(seed, invariant, seed - seeds.start + 1 if seed >= 0 else len(seeds), took)
+    return Found(seed, invariant, seed - seeds.start + 1 if seed >= 0 else len(seeds), took, seeds.start)
 
 
 def _first(product: Path, mutation: Mutation, seeds: range) -> tuple[int, str]:

@@ -68,14 +68,6 @@ CLUSTER = (
     ),
     Mutation("f", "acts on this machine are not fenced", "core/fence.py", *_FENCE, "local"),
     Mutation(
-        "i",
-        "sweeps go by the records of a home that was left",
-        "jobs/controller/driver.py",
-        "        mark.refuse_if_moved(self._store)\n",
-        "",
-        "local",
-    ),
-    Mutation(
         "g",
         "a driver that cannot observe a cluster keeps its leases",
         "kernel/controller.py",

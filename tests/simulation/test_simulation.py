@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from simulation import plans
+from simulation.fleet_scene import FleetScene
 from simulation.simulator import Simulator
 from support.page_commands import ROOT, commands
 
@@ -59,6 +60,17 @@ def test_world_does_not_depend_on_the_worlds_before_it(simulator):
     first = simulator.seed(7).digest
     simulator.seed(8)
     assert simulator.seed(7).digest == first
+
+
+def test_violation_that_a_person_finds_ends_the_world(simulator, monkeypatch):
+    def finish(scene: FleetScene) -> None:
+        scene.world.violate("stuck", "a shard is left")
+        scene.world.stepped()
+
+    monkeypatch.setattr(FleetScene, "_finish", finish)
+    violation = simulator.seed(3, "fleet").violation
+    assert violation
+    assert violation.invariant == "stuck"
 
 
 def test_plan_of_a_seed_is_plain_data_that_is_drawn_once():

@@ -100,6 +100,8 @@ class World:
                 self.scheduler.run(START + self.plan.calm + LONGEST, self._over)
                 if self.violation is None and not self.ended:
                     self._judge_end()
+        except Stop:  # from a person
+            pass
         finally:
             self.scheduler.close()
             shutil.rmtree(self.folder, ignore_errors=True)
