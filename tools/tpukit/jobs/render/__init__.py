@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tpukit.catalogue import Slice
-from tpukit.jobs.render import template
+from tpukit.jobs.render import machine_share, node_labels, template
 from tpukit.jobs.render.pool_kinds import PoolKind
 
 if TYPE_CHECKING:
@@ -18,7 +18,18 @@ if TYPE_CHECKING:
     from tpukit.jobs.render import kueue
     from tpukit.jobs.render.jobset import Attempt
 
-__all__ = ["PoolKind", "account_file", "cluster_queue", "documents", "queue_files", "queues", "team", "text"]
+__all__ = [
+    "PoolKind",
+    "account_file",
+    "cluster_queue",
+    "documents",
+    "machine_share",
+    "node_labels",
+    "queue_files",
+    "queues",
+    "team",
+    "text",
+]
 
 
 def text(plan: Plan, attempt: Attempt | None = None, code_parts: int | None = None) -> str:
