@@ -142,6 +142,25 @@ def test_strike_by_sigterm_directly_before_a_save_or_after_one_waits_until_there
     assert process.wait() == -15
 
 
+def test_strike_between_two_saves_waits_until_the_first_one_is_finished(drilled, process):
+    one = drilled(Loss("kill-0-0", What.KILL, ((0, 0),), step=13), Limits(first_save=10), CONSISTS)
+    one.report(13)
+    one.write("10/state")
+    one.look()
+    assert one.consider() == []
+    one.write("10/rest")
+    assert until(lambda: one.look() or one.consider())
+    assert process.wait() == -9
+
+
+def test_strike_between_two_saves_believes_a_program_that_reports_its_saves(drilled, process):
+    one = drilled(Loss("kill-0-0", What.KILL, ((0, 0),), step=13), Limits(first_save=10))
+    one.report(13)
+    one.host.logs[0].write_text(f'{one.host.logs[0].read_text()}tpukit-progress {{"saved": 10}}\n')
+    one.look()
+    assert len(one.consider()) == 1
+
+
 def test_strike_before_the_first_save_does_not_come_after_it(drilled, process):
     one = drilled(Loss("before-first-save", What.KILL, ((0, 0),), step=3), Limits(first_save=10))
     one.report(3)

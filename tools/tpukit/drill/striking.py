@@ -139,13 +139,20 @@ class Strike:
 
     def _due(self, seen: Following, now: float) -> bool:
         loss, saves = self._loss, seen.saves
-        if loss.what is What.DISK_FULL or loss.when is When.AT_STEP:
+        if loss.what is What.DISK_FULL:
             return seen.step >= loss.step
+        if loss.when is When.AT_STEP:
+            return seen.step >= loss.step and (self._has_saved(seen) or loss.step < self._limits.first_save)
         if loss.when is When.SAVED:
             saved = self._complete(seen, now)
             return saved is not None and saved.step > loss.step and saves.current is None
         current = self._saving(seen)
         return current is not None and now - current.began >= SHARE[loss.when] * self._takes(seen) / (1 + self._missed)
+
+    def _has_saved(self, seen: Following) -> bool:
+        """Return whether a save is there to resume from: an asynchronous one may take many steps on a busy machine."""
+        first = self._limits.first_save
+        return seen.saved >= first or any(save.done and save.step >= first for save in seen.saves.history)
 
     def _takes(self, seen: Following) -> float:
         """Return the seconds of a save: as in the unbroken run, or as in this run if one was quicker and was missed."""
