@@ -117,6 +117,22 @@ def test_strike_within_a_save_that_ended_after_the_last_look_waits_for_the_next_
     assert processes.family([process.pid]) == [process.pid]  # the program within the shell is killed too
 
 
+def test_strike_after_a_save_waits_while_the_next_one_is_written_and_never_follows_the_last_step(drilled, process):
+    one = drilled(Loss("after-save", What.KILL, ((0, 0),), When.SAVED, 6), Limits(last=60), CONSISTS)
+    one.report(10)
+    one.write("10/state")
+    one.write("10/rest")
+    until(lambda: one.look() or one.following.saves.last)
+    one.write("20/state")
+    assert one.consider() == []
+    one.write("20/rest")
+    one.report(60)
+    assert one.consider() == []
+    one.strike._limits = Limits(last=61)
+    assert [each.saved for each in one.consider()] == [20]
+    assert process.wait() == -9
+
+
 def test_strike_within_a_save_counts_a_file_that_is_there_in_part_as_unfinished(drilled, process):
     consists = Parts(frozenset({"checkpoints/#/state"}), patience=9.0, bytes_least={"checkpoints/#/state": 1000})
     one = drilled(Loss("save", What.KILL, ((0, 0),), When.SAVE_BEGINS, 6), consists=consists)
