@@ -108,6 +108,19 @@ def test_observe_files_whose_names_begin_with_part_or_new_are_not_unfinished():
         assert parts.UNFINISHED.search(path), path
 
 
+def test_observe_file_that_is_there_in_part_is_a_save_in_progress_however_long_it_pauses():
+    _, consists = sharded(40, 10, 1, marker="")
+    watched, workdir = Saves(frozenset(), consists), Workdir()
+    workdir.write("checkpoints/50/host-0", 50_000)
+    watched.observe(Moment(1.0, 50, dict(workdir.files)))
+    watched.observe(Moment(1.0 + 9 * QUIET, 50, dict(workdir.files)))
+    assert watched.is_writing
+    workdir.append("checkpoints/50/host-0", 50_000)
+    watched.observe(Moment(1.5, 50, dict(workdir.files)))
+    watched.observe(Moment(1.5 + 2 * QUIET, 50, dict(workdir.files)))
+    assert (watched.last.step, watched.last.done) == (50, True)
+
+
 def test_observe_save_that_was_pruned_as_soon_as_it_was_there_is_done():
     _, consists = sharded(40, 10, 2)
     watched, workdir = Saves(frozenset(), consists), Workdir()

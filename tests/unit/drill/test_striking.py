@@ -117,6 +117,22 @@ def test_strike_within_a_save_that_ended_after_the_last_look_waits_for_the_next_
     assert processes.family([process.pid]) == [process.pid]  # the program within the shell is killed too
 
 
+def test_strike_after_a_save_waits_while_the_next_one_is_written_and_never_follows_the_last_step(drilled, process):
+    one = drilled(Loss("after-save", What.KILL, ((0, 0),), When.SAVED, 6), Limits(last=60), CONSISTS)
+    one.report(10)
+    one.write("10/state")
+    one.write("10/rest")
+    until(lambda: one.look() or one.following.saves.last)
+    one.write("20/state")
+    assert one.consider() == []
+    one.write("20/rest")
+    one.report(60)
+    assert one.consider() == []
+    one.strike._limits = Limits(last=61)
+    assert [each.saved for each in one.consider()] == [20]
+    assert process.wait() == -9
+
+
 def test_strike_within_a_save_counts_a_file_that_is_there_in_part_as_unfinished(drilled, process):
     consists = Parts(frozenset({"checkpoints/#/state"}), patience=9.0, bytes_least={"checkpoints/#/state": 1000})
     one = drilled(Loss("save", What.KILL, ((0, 0),), When.SAVE_BEGINS, 6), consists=consists)
@@ -140,6 +156,25 @@ def test_strike_by_sigterm_directly_before_a_save_or_after_one_waits_until_there
     one.look()
     assert [each.step for each in one.consider()] == [23]
     assert process.wait() == -15
+
+
+def test_strike_between_two_saves_waits_until_the_first_one_is_finished(drilled, process):
+    one = drilled(Loss("kill-0-0", What.KILL, ((0, 0),), step=13), Limits(first_save=10), CONSISTS)
+    one.report(13)
+    one.write("10/state")
+    one.look()
+    assert one.consider() == []
+    one.write("10/rest")
+    assert until(lambda: one.look() or one.consider())
+    assert process.wait() == -9
+
+
+def test_strike_between_two_saves_believes_a_program_that_reports_its_saves(drilled, process):
+    one = drilled(Loss("kill-0-0", What.KILL, ((0, 0),), step=13), Limits(first_save=10))
+    one.report(13)
+    one.host.logs[0].write_text(f'{one.host.logs[0].read_text()}tpukit-progress {{"saved": 10}}\n')
+    one.look()
+    assert len(one.consider()) == 1
 
 
 def test_strike_before_the_first_save_does_not_come_after_it(drilled, process):

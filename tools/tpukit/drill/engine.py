@@ -276,6 +276,7 @@ def _learn(plan: Plan, run: Run, *, limits_logs: bool) -> tuple[Run, Limits, Unb
         ignore=ignore,
         consists=consists,
         first_save=min(saved, default=-1),
+        last=last,
         unsaved=limits.unsaved(steps, saved),
     )
     planned = Unbroken(

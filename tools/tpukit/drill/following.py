@@ -16,8 +16,8 @@ from tpukit.places import lines
 class Following:
     """State of one run in progress.
 
-    `saves` tracks the save in progress. `step` is the last step that any host reported in this attempt. `text` extracts
-    the program's output from a log line.
+    `saves` tracks the save in progress. `step` is the last step that any host reported in this attempt, `saved` the
+    newest that the program reported as saved. `text` extracts the program's output from a log line.
     """
 
     def __init__(
@@ -38,6 +38,7 @@ class Following:
         self.saves = Saves(ignore, consists)
         self.moments: list[Moment] = []
         self.step = -1
+        self.saved = -1
         self.largest_log = 0
 
     def poll(self, hosts: Sequence[Host], now: float) -> list[Report]:
@@ -57,6 +58,7 @@ class Following:
         read = [(line.own, report) for line in fresh if (report := self._reader(line).read(line))]
         self._reports += read
         reports = [report for own, report in read if own == ((report.attempt, report.host) in self._own)]
+        self.saved = max([self.saved, *(report.saved for report in reports)])
         self.step = max([self.step, *(report.step for report in reports if report.attempt == newest)])
         moment = Moment(now, self.step, found)
         if found != self._files:

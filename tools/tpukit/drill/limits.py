@@ -24,6 +24,7 @@ class Limits:
     ignore: frozenset[str] = frozenset()
     consists: Parts = field(default_factory=Parts)  # parts of a finished save
     first_save: int = -1  # its step in the unbroken run; -1: none
+    last: int = -1  # last step of the unbroken run; -1: unknown
     unsaved: frozenset[int] = frozenset()  # reported steps in the middle between two saves
 
 

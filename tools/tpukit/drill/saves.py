@@ -160,8 +160,7 @@ class Saves:
         save = self._current
         if save is None:
             return False
-        whole = self._is_complete(save) and self.consists.are_whole(self._sizes(save), save.step)
-        return not self.consists.every or not whole or _is_unfinished(save)
+        return not self.consists.every or not self._is_complete(save) or _is_unfinished(save)
 
     @property
     def last(self) -> Save | None:
@@ -213,12 +212,10 @@ class Saves:
         size = sum(self._files[path].size for path in paths)
         return replace(save, paths=paths, size=size, parts=save.parts | finished)
 
-    def _sizes(self, save: Save) -> dict[str, int]:
-        return {path: self._files[path].size for path in save.paths if path in self._files}
-
     def _is_complete(self, save: Save) -> bool:
-        """Return whether all parts exist, or existed before they were pruned."""
-        return not save.paths or self.consists.every <= save.parts
+        """Return whether all parts exist in full size, or existed before they were pruned."""
+        sizes = {path: self._files[path].size for path in save.paths if path in self._files}
+        return not sizes or (self.consists.every <= save.parts and self.consists.are_whole(sizes, save.step))
 
     def end(self) -> None:
         """End the attempt: a save in progress stays unfinished, if something is missing."""

@@ -67,17 +67,22 @@ class Strike:
         else:
             due = len(self.struck) == 1 and attempt > first.attempt and self._due_again(seen, now)
         if due and all(host in hosts for host in loss.hosts) and (first or self._is_in_time(hosts, seen)):
-            self._strike(attempt, hosts, seen, now)
+            self._strike(attempt, hosts, seen, self._clock.now())
 
     def _is_in_time(self, hosts: Hosts, seen: Following) -> bool:
         """Return whether the moment is there. Hosts that are struck at a precise one are left stopped if it is."""
         during = self._loss.when in DURING_SAVE
-        if not (during or self._awaits_work or self._precedes_saves):
+        after = self._loss.when is When.SAVED
+        if not (during or after or self._awaits_work or self._precedes_saves):
             return True
         stopped = processes.stop(_pids(hosts, self._loss), self._clock)
         seen.poll(tuple(hosts.values()), self._clock.now())
         if during:
             there = self._saving(seen) is not None and seen.saves.is_writing
+        elif after:
+            self._clock.sleep(1.1 * QUIET)  # a save that just ended is known as finished then
+            seen.poll(tuple(hosts.values()), self._clock.now())
+            there = seen.saves.current is None and (self._limits.last < 0 or seen.step < self._limits.last)
         elif self._awaits_work:
             there = seen.step in self._limits.unsaved
         else:
@@ -138,14 +143,21 @@ class Strike:
         return done[-1] if done else None
 
     def _due(self, seen: Following, now: float) -> bool:
-        loss, saves = self._loss, seen.saves
-        if loss.what is What.DISK_FULL or loss.when is When.AT_STEP:
+        loss = self._loss
+        if loss.what is What.DISK_FULL:
             return seen.step >= loss.step
+        if loss.when is When.AT_STEP:
+            return seen.step >= loss.step and (self._has_saved(seen) or loss.step < self._limits.first_save)
         if loss.when is When.SAVED:
             saved = self._complete(seen, now)
-            return saved is not None and saved.step > loss.step and saves.current is None
+            return saved is not None and saved.step > loss.step
         current = self._saving(seen)
         return current is not None and now - current.began >= SHARE[loss.when] * self._takes(seen) / (1 + self._missed)
+
+    def _has_saved(self, seen: Following) -> bool:
+        """Return whether a save is there to resume from: an asynchronous one may take many steps on a busy machine."""
+        first = self._limits.first_save
+        return seen.saved >= first or any(save.done and save.step >= first for save in seen.saves.history)
 
     def _takes(self, seen: Following) -> float:
         """Return the seconds of a save: as in the unbroken run, or as in this run if one was quicker and was missed."""
