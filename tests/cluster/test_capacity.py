@@ -106,13 +106,15 @@ def test_jobs_take_quota_and_nodes_of_the_kind_that_they_name_alone(box: Box) ->
 
 
 def test_flex_start_job_is_let_in_when_its_slice_has_come(box: Box) -> None:
-    made = box.send("flex", "true", tpu="v6e-16", slices=1, capacity="flex-start", max={"runtime": "1h"})
-    assert box.ended(made) == "Completed"
+    limits = {**SHORT, "runtime": "1h"}
+    made = box.send("flex", "sleep", "1000", tpu="v6e-16", slices=1, capacity="flex-start", max=limits)
+    until(lambda: on(box, made) in ({"flex-0"}, {"flex-1"}), "the job to have its slice")
     (request,) = box.cluster.call("GET", REQUESTS)["items"]
     assert request["spec"]["provisioningClassName"] == "queued-provisioning.gke.io"
     assert request["spec"]["parameters"] == {"maxRunDurationSeconds": "4500"}
     assert [one["type"] for one in request["status"]["conditions"]][:2] == ["Accepted", "Provisioned"]
     box.cluster.delete("JobSet", made.id, TEAM)
+    until(lambda: not box.cluster.call("GET", REQUESTS)["items"], "the request of a job that is gone to be gone")
 
 
 def test_job_whose_hosts_do_not_come_gives_its_quota_back_and_waits_again(box: Box) -> None:
