@@ -93,7 +93,8 @@ class ClusterScene(JobsScene):
                     self.world.trace.add(machine.name, f"send: {error.message[:80]}")
 
     def _send(self, machine: Machine, store: Any, places: Any, driver: Any, index: int, job: JobPlan) -> None:
-        from tpukit.cli import submission
+        from tpukit.cli import context
+        from tpukit.jobs.use_cases import submission
 
         made = _plan(index, job)
         if made.id in {one.id for one in self.world.store.jobs()}:  # an earlier attempt, whose process died afterwards
@@ -106,7 +107,7 @@ class ClusterScene(JobsScene):
             folder.mkdir(parents=True, exist_ok=True)
             (folder / "train").write_text("train\n")
         with people.at(machine, store, places, driver.leases.holder):
-            submission.record(made, "ada")
+            submission.record(context.session(), made, "ada")
         self.sent.add(index)
         self.world.trace.add(machine.name, f"sent {made.id}")
 
