@@ -138,5 +138,5 @@ def _plan(index: int, job: JobPlan) -> plans.Plan:
     fields: dict[str, Any] = {"slices": job.slices, "rule": job.rule, "max": {"restarts": job.restarts}}
     given = {"name": f"job{index}", "tpu": job.tpu, "command": ["train"], "image": "i:1", "capacity": "spot"}
     name = ClusterName("simulated", JobSets.server, "uid-of-simulated")
-    made = plans.make(JobSpec.from_json({**given, **fields}), SETTINGS, "gke", cluster=name)
+    made = plans.make(JobSpec.from_json({**given, **fields}), SETTINGS, "gke", target=name)
     return replace(made, snapshot=Snapshot(DIGEST, "", False)) if job.code else made

@@ -126,7 +126,7 @@ def again_on(job: Job, window: Window, wanted: str, tpu: str, detach: bool) -> N
     elif old.spec.workdir:
         spec = spec.replace(workdir=f"{old.spec.workdir}/rerun-of-{window.number}-{int(context.CLOCK.now())}")
     settings = _settings(old, vm, old.place)
-    plan = replace(old, spec=spec, slice=spec.slice, vms=None, settings=settings, resume=wanted == "resume")
+    plan = replace(old, spec=spec, slice=spec.slice, target=None, settings=settings, resume=wanted == "resume")
     plan = submission.settle(context.session(), _on(plan, vm))
     context.places()[plan.place].check_code(plan)
     submission.warn(context.session(), plan)
@@ -307,4 +307,4 @@ def _on(plan: Plan, vm: Vm) -> Plan:
         return plan
     named = submission.on_machines(context.session(), plan, vm.name)
     assert named.vms
-    return replace(named, vms=replace(named.vms, disk=vm.disk, mount=vm.mount))
+    return replace(named, target=replace(named.vms, disk=vm.disk, mount=vm.mount))

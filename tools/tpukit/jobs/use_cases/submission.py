@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tpukit import places
+from tpukit.core import retry
 from tpukit.core.errors import Conflict, Invalid, NotYet, Problem, Transient
 from tpukit.jobs.use_cases import session as sessions
 
@@ -46,7 +47,7 @@ def on_machines(session: Session, plan: Plan, names: str) -> Plan:
         return plan
     if not session.places[plan.place].capabilities.named_machines:
         raise Invalid(Problem("--on", f"machines of {plan.place} cannot be named", "leave --on out"))
-    return replace(plan, vms=VmTarget("", "", "", tuple(name.strip() for name in names.split(","))))
+    return replace(plan, target=VmTarget("", "", "", tuple(name.strip() for name in names.split(","))))
 
 
 def check_place(place: str) -> None:
@@ -165,14 +166,11 @@ def record(session: Session, plan: Plan, owner: str = "") -> Plan:
 
 def _share_code(session: Session, plan: Plan) -> None:
     """Upload the code for drivers on other machines. Once the job is recorded, this machine may be lost."""
-    for pause in (*PAUSES, None):
-        try:
-            why = session.places[plan.place].share_code(plan)
-            break
-        except (Transient, NotYet):
-            if pause is None:
-                raise
-            session.clock.sleep(pause)
+    place = session.places[plan.place]
+    passing = (Transient, NotYet)
+    why = retry.call(
+        lambda: place.share_code(plan), PAUSES, session.clock.sleep, lambda error, pause: isinstance(error, passing)
+    )
     if why:
         words = f"the code of {plan.id} stays here, so only a driver on this machine can start it: {why}"
         session.warn(f"warning: {words}")

@@ -102,7 +102,7 @@ class GkePlace:
             one.close()
 
     def prepare(self, plan: Plan) -> Plan:
-        plan = replace(plan, cluster=self.clusters.current())
+        plan = replace(plan, target=self.clusters.current())
         manifest.check(plan)
         return plan
 
