@@ -75,7 +75,7 @@ def test_import_loads_nothing_until_a_function_is_used():
     assert done.stdout == "[]\n"
 
 
-def test_package_of_jobs_can_be_called_whoever_imported_it_first():
+def test_package_of_jobs_can_be_called_in_any_order_of_imports():
     for first in ("", "import tpukit.jobs.records; "):
         program = f"{first}import tpukit, json; print(json.dumps([callable(tpukit.jobs), tpukit.jobs.__name__]))"
         done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -27,7 +27,7 @@ Armed = Callable[[], AbstractContextManager[object]]
 class Following:
     """One recorded job, driven and observed by this process. `loss`: a host to kill at a step.
 
-    `armed` opens each block that drives or sleeps. Whoever interrupts such a block may call the same method again.
+    `armed` opens each block that drives or sleeps. After an interruption, the same method may be called again.
     """
 
     def __init__(self, session: Session, job_id: str, loss: Loss | None = None, armed: Armed = nullcontext) -> None:
