@@ -133,7 +133,7 @@ def _ask(method: str, url: str, asked: str, **options: Any) -> bytes:
         session = _session()
     except Exception as error:
         raise translated(error, asked) from error
-    data = options.get("data")
+    data: Any = options.get("data")
 
     def ask() -> bytes:
         if hasattr(data, "seek"):
