@@ -200,7 +200,7 @@ def _copy_records(source: Path, target: Path, plans: Sequence[Plan], silent: Seq
 def _elsewhere(made: Plan, port: int) -> Plan:
     from dataclasses import replace
 
-    return replace(made, id=f"dead-{made.id}", cluster=ClusterName(DEAD, f"https://127.0.0.1:{port}", "nobody"))
+    return replace(made, id=f"dead-{made.id}", target=ClusterName(DEAD, f"https://127.0.0.1:{port}", "nobody"))
 
 
 def _with_dead_cluster(home: Path, kubeconfig: str, port: int) -> Path:

@@ -88,7 +88,7 @@ def _plan(number: int, shape: str, settings: Settings, cluster: ClusterName) -> 
         "image": "image:1",
         "team": TEAMS[number % len(TEAMS)],
     }
-    return plan.make(JobSpec.from_json(spec), settings, "gke", cluster=cluster)
+    return plan.make(JobSpec.from_json(spec), settings, "gke", target=cluster)
 
 
 def record(made: Plan) -> Job:

@@ -175,7 +175,7 @@ def _become(words: list[str], env: dict[str, str], cwd: str) -> None:
         tpukit.__main__.main()
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
-    except BaseException:
+    except BaseException:  # as the interpreter would  # noqa: BLE001
         traceback.print_exc()
         code = 1
     # Python does the same at exit.

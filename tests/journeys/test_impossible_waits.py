@@ -8,8 +8,8 @@ import pytest
 from support.manager_desk import set_up
 from support.waiting import until
 from tpukit import cli
-from tpukit.cli import job_stop
 from tpukit.jobs.reasons import State
+from tpukit.jobs.use_cases import requests
 from unit.project.test_behaviours import exists
 
 HERE = "journeys/test_impossible_waits.py::test_"
@@ -70,7 +70,7 @@ def test_each_command_that_waits_has_a_test_of_a_wait_in_vain() -> None:
 def test_wait_for_a_job_that_nothing_drives_says_how_to_drive_it(desk, monkeypatch):
     set_up(desk)
     desk("run v4-8-1 xibo")
-    monkeypatch.setattr(job_stop, "ASK_SECONDS", 0.01)
+    monkeypatch.setattr(requests, "ASK_SECONDS", 0.01)
     said = " ".join(desk("job wait xibo:1 --timeout 1s", code=124).output.split())
     assert said.startswith("no `tpu serve` runs") and "`tpu serve --install --now`" in said
     assert "is still pending after 1s" in said

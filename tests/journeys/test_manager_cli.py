@@ -98,7 +98,7 @@ def test_window_whose_job_is_gone_and_job_that_nobody_has_are_cleared_by_truth(d
     windows.make(context.store(), "xibo", "nothing-abcde", 1.0)
     desk("run v4-8-1 xibo place=local")
     job_id = desk.job("xibo:2").id
-    driver = context.driver()
+    driver = context.session().driver()
     driver.round([job_id])
     driver.close()
     desk("check xibo")

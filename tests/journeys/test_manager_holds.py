@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from support.manager_desk import set_up
-from tpukit.cli import context, job_start, questions, submission, vms
+from tpukit.cli import context, job_start, questions, vms
 from tpukit.core.errors import Conflict
 from tpukit.jobs.reasons import State
+from tpukit.jobs.use_cases import submission
 from tpukit.sharing import inventory, windows
 
 TPU = "g-v4-8-1"

@@ -63,7 +63,7 @@ def test_check_of_a_job_with_an_endless_log_shows_its_last_lines(desk, tmp_path)
     set_up(desk)
     desk("run v4-8-1 xibo place=local")
     job_id = desk.job("xibo:1").id
-    driver = context.driver()
+    driver = context.session().driver()
     until(lambda: driver.round([job_id]) == 0)
     driver.close()
     (log,) = (tmp_path / "home" / "data" / "runs" / job_id).glob("attempt-*/*-slice-0-0/log")

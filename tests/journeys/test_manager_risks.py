@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from support.manager_desk import set_up
-from tpukit.cli import submission
+from tpukit.jobs.use_cases import submission
 
 WARNING = "warning:"
 

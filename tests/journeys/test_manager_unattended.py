@@ -60,7 +60,7 @@ def test_job_whose_tpu_was_preempted_while_nothing_drove_it_is_not_shown_as_runn
     desk("apply g-v4-8-spot-1")
     desk("run v4-8-p1 xibo")
     job_id = desk.job("xibo:1").id
-    driver = context.driver()
+    driver = context.session().driver()
     while context.get(job_id).state is not State.RUNNING:
         driver.round([job_id])
         context.CLOCK.sleep(0.05)

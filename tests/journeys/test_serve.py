@@ -226,7 +226,7 @@ def send_to_cluster(tpu, server):
     spec = JobSpec.from_json(
         {"name": "far", "tpu": "v4-8", "command": ["true"], "image": "a/b:1", "workdir": "gs://bucket/runs"}
     )
-    far = plan.make(spec, Settings(), "gke", cluster=plan.ClusterName("c", server))
+    far = plan.make(spec, Settings(), "gke", target=plan.ClusterName("c", server))
     store = SqliteStore(tpu.home / "state" / "store.db")
     store.create(JOBS, far.id, Job(far.id, "gke", far.team, "me", time.time(), plan=far.to_json()))
     store.close()

@@ -27,7 +27,7 @@ CASES = {
     "m": Case("a full disk stops copies of logs only", "unit/places/tpu_vm/test_log_store.py"),
     "n": Case("`forget` refuses while hardware is held", "unit/cli/test_forget.py"),
     "o": Case("a sweep continues after a part that fails", "unit/places/gke/test_sweeping.py"),
-    "p": Case("a submission has a key, so a lost answer gives one job", "unit/cli/test_submission.py"),
+    "p": Case("a submission has a key, so a lost answer gives one job", "unit/jobs/test_submission.py"),
     "q": Case("times in the future are not waited for", "unit/provisioner/test_clocks.py"),
     "r": Case("a person's change ends a back-off", "unit/jobs/test_takeover.py"),
     "s": Case("drivers drop what belongs to ended jobs", "unit/places/tpu_vm/test_memory.py"),

@@ -112,9 +112,7 @@ def _orphan(world: World, scene: ClusterScene, event: Event) -> None:
     _send(scene, f"left-{int(event.at)}", sender, {"app.kubernetes.io/managed-by": "tpukit"})
     cluster = ClusterName("dead", "https://dead.example", "uid-of-dead")
     spec = JobSpec.from_json({"name": "old", "tpu": "v4-8", "command": ["train"], "image": "i:1"})
-    plan = plans.make(
-        spec, Settings.from_json({"artifacts": "gs://my-artifacts", "team": TEAM}), "gke", cluster=cluster
-    )
+    plan = plans.make(spec, Settings.from_json({"artifacts": "gs://my-artifacts", "team": TEAM}), "gke", target=cluster)
     ended = Job(plan.id, "gke", TEAM, "ada", world.clock.now() - 1e6, plan.to_json(), state=State.COMPLETED)
     with suppress(Conflict):
         world.home.store.create(JOBS, plan.id, ended)

@@ -93,7 +93,8 @@ class ClusterScene(JobsScene):
                     self.world.trace.add(machine.name, f"send: {error.message[:80]}")
 
     def _send(self, machine: Machine, store: Any, places: Any, driver: Any, index: int, job: JobPlan) -> None:
-        from tpukit.cli import submission
+        from tpukit.cli import context
+        from tpukit.jobs.use_cases import submission
 
         made = _plan(index, job)
         if made.id in {one.id for one in self.world.store.jobs()}:  # an earlier attempt, whose process died afterwards
@@ -108,7 +109,7 @@ class ClusterScene(JobsScene):
         if withheld := [one.seconds for one in self.world.plan.events if one.kind == "withhold"]:
             machine.denied["kube"] = self.world.scheduler.now + withheld[0]
         with people.at(machine, store, places, driver.leases.holder):
-            submission.record(made, "ada")
+            submission.record(context.session(), made, "ada")
         self.sent.add(index)
         self.world.trace.add(machine.name, f"sent {made.id}")
 
@@ -139,5 +140,5 @@ def _plan(index: int, job: JobPlan) -> plans.Plan:
     fields: dict[str, Any] = {"slices": job.slices, "rule": job.rule, "max": {"restarts": job.restarts}}
     given = {"name": f"job{index}", "tpu": job.tpu, "command": ["train"], "image": "i:1", "capacity": "spot"}
     name = ClusterName("simulated", JobSets.server, "uid-of-simulated")
-    made = plans.make(JobSpec.from_json({**given, **fields}), SETTINGS, "gke", cluster=name)
+    made = plans.make(JobSpec.from_json({**given, **fields}), SETTINGS, "gke", target=name)
     return replace(made, snapshot=Snapshot(DIGEST, "", False)) if job.code else made

@@ -43,7 +43,7 @@ def happen(world: World, scene: JobsScene, event: Event) -> None:
     for project in (GONE, THERE):
         spec = JobSpec.from_json({"name": f"old-{project}", "tpu": "v4-8", "command": ["train"]})
         made = plans.make(spec, Settings.from_json({"project": project, "zone": ZONE, "ssh_user": "ada"}), "tpu-vm")
-        made = replace(made, vms=VmTarget(project, ZONE, "ada"))
+        made = replace(made, target=VmTarget(project, ZONE, "ada"))
         created = world.clock.now() - 1e6
         ended = Job(made.id, "tpu-vm", made.team, "ada", created, made.to_json(), state=State.COMPLETED)
         with suppress(Conflict):

@@ -107,14 +107,15 @@ class LocalScene(JobsScene):
                     self.world.trace.add(machine.name, f"send: {error.message[:80]}")
 
     def _send(self, machine: Machine, store: Any, places: Any, driver: Any, index: int, job: JobPlan) -> None:
-        from tpukit.cli import submission
+        from tpukit.cli import context
+        from tpukit.jobs.use_cases import submission
 
         made = _plan(index, job)
         if made.id not in {one.id for one in self.world.store.jobs()}:
             self.programs[made.id] = job
             made = self.world.jobs[made.id] = places["local"].prepare(made)
             with people.at(machine, store, places, driver.leases.holder):
-                submission.record(made, "ada")
+                submission.record(context.session(), made, "ada")
         self.sent.add(index)
         self.world.trace.add(machine.name, f"sent {made.id}")
 

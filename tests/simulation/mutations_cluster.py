@@ -151,7 +151,7 @@ CLUSTER = (
     Mutation(
         "n",
         "a job is forgotten while something of it runs",
-        "cli/job_act.py",
+        "jobs/use_cases/closing.py",
         "        if seen.active:\n",
         "        if False:\n",
         "gke",
@@ -159,19 +159,19 @@ CLUSTER = (
     Mutation(
         "n",
         "a job is forgotten while a driver is about to start it",
-        "cli/job_act.py",
-        "    with lease_taken(record.id):\n",
+        "jobs/use_cases/closing.py",
+        "    with lease_taken(session, record.id):\n",
         "    if True:\n",
         "gke",
     ),
     Mutation(
         "n",
         "a job is forgotten while TPU VMs are held for it",
-        "cli/job_act.py",
+        "jobs/use_cases/closing.py",
         "        if seen.held:\n",
         "        if False:\n",
         "jobs",
-        (("cli/job_act.py", "        if seen.active:\n", "        if False:\n"),),
+        (("jobs/use_cases/closing.py", "        if seen.active:\n", "        if False:\n"),),
     ),
     Mutation(
         "o",
@@ -192,7 +192,7 @@ CLUSTER = (
     Mutation(
         "p",
         "a job is recorded twice when the answer to its create is lost",
-        "cli/submission.py",
+        "jobs/use_cases/submission.py",
         "            if there != submission:\n",
         "            if True:\n",
         "gke",

@@ -112,9 +112,9 @@ class StoreOf:
     @cached_property
     def sender(self) -> str:
         """Return the label of this store's hardware."""
-        from tpukit.cli import context
+        from tpukit.jobs.use_cases import session
 
-        return context.sender_of(self)  # type: ignore[arg-type]
+        return session.sender_of(self)  # type: ignore[arg-type]
 
     def now(self) -> float:
         return float(self._real.now())

@@ -59,7 +59,7 @@ def _plan(index: int, job: JobPlan, unattended: int) -> plans.Plan:
     made = plans.make(spec, settings, "tpu-vm")
     if job.on:
         nodes = tuple(f"vm-{index}-{number}" for number in range(job.slices))
-        made = replace(made, vms=VmTarget("", "", "", nodes))
+        made = replace(made, target=VmTarget("", "", "", nodes))
     return replace(made, snapshot=Snapshot(digest(), "", False)) if job.code else made
 
 

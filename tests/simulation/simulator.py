@@ -51,7 +51,7 @@ class SerialExecutor:
         try:
             # Pool threads do not inherit the caller's context.
             future.set_result(contextvars.Context().run(work, *args, **kwargs))
-        except Exception as error:
+        except Exception as error:  # it belongs to the future  # noqa: BLE001
             future.set_exception(error)
         return future
 

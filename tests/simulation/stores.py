@@ -64,7 +64,7 @@ class FirestoreHome:
             for owner, name in (
                 (firestore, "Client"),
                 (firestore_calls, "_connect"),
-                (firestore_calls, "time"),
+                (firestore_calls, "SYSTEM"),
                 (firestore_calls, "random"),
                 (firestore_calls, "TokenBucket"),
                 (store, "_entry"),
@@ -72,7 +72,7 @@ class FirestoreHome:
         ]
         firestore.Client = lambda project, database: Client(self.server, project)  # type: ignore[assignment,misc]
         firestore_calls._connect = lambda made: None
-        firestore_calls.time = clock  # type: ignore[assignment]
+        firestore_calls.SYSTEM = clock  # type: ignore[assignment]
         firestore_calls.random = random.Random(1)  # type: ignore[assignment]
         firestore_calls.TokenBucket = lambda rate: pacing.TokenBucket(rate, now=now, sleep=clock.sleep)  # type: ignore[assignment,misc]
         self._entries: dict[tuple[str, str], tuple[Any, Any]] = {}

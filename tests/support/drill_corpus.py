@@ -58,8 +58,8 @@ def table() -> list[Program]:
 def _program(name: str, kind: str, about: Mapping[str, Any], row: Mapping[str, Any]) -> Program:
     command = [word.replace("{program}", name) for word in about["command"]]
     job = {"command": [sys.executable if word == "python" else word for word in command], "tpu": about["tpu"]}
-    words = (tuple(row.get(field, ())) for field in ("verdict", "cause", "losses"))
-    return Program(name, kind, *words, job | row.get("job", {}))
+    verdicts, causes, losses = (tuple(row.get(field, ())) for field in ("verdict", "cause", "losses"))
+    return Program(name, kind, verdicts, causes, losses, job | row.get("job", {}))
 
 
 @dataclass(frozen=True)

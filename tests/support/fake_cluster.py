@@ -22,6 +22,7 @@ from tpukit.places.gke.jobsets import NAME, REPLICATED_JOB, RESTART, UID
 from tpukit.places.gke.namespace import Lister
 
 Doc = dict[str, Any]
+Docs = list[Doc]
 TERMINAL = ("Succeeded", "Failed")
 
 
@@ -62,7 +63,7 @@ class FakeCluster:
     def identity(self, *, seconds: float = 20.0) -> str:
         return "uid-of-fake"
 
-    def list(self, kind, namespace="", *, labels="", fields="", type=None, seconds=20.0) -> list[Doc]:  # noqa: A002
+    def list(self, kind, namespace="", *, labels="", fields="", type=None, seconds=20.0) -> Docs:  # noqa: A002
         with self._call(f"list {kind}"):
             if namespace in self.hidden:
                 raise Denied(f"list of {kind} in {namespace or 'all namespaces'} is forbidden")
@@ -73,7 +74,7 @@ class FakeCluster:
                 if namespace in ("", team) and (not key or _matches(one, key, value))
             ]
 
-    def list_metadata(self, kind, namespace="", *, labels="", seconds=20.0) -> list[Doc]:
+    def list_metadata(self, kind, namespace="", *, labels="", seconds=20.0) -> Docs:
         return [{"metadata": one["metadata"]} for one in self.list(kind, namespace, labels=labels)]
 
     def get(self, kind, name, namespace="", *, seconds=20.0) -> Doc:
@@ -164,13 +165,14 @@ class FakeCluster:
     def time(self) -> str:
         return _stamp(self.clock.now())
 
-    def jobset(self, name: str, namespace: str = "research") -> Doc | None:
+    def jobset(self, name: str, namespace: str = "research") -> Any:
+        """Return the JobSet, or None."""
         return self._kind("JobSet").get((namespace, name))
 
     def workload(self, name: str, namespace: str = "research") -> Doc:
         return self._get("Workload", namespace, f"jobset-{name}")
 
-    def pods(self, name: str, namespace: str = "research") -> list[Doc]:
+    def pods(self, name: str, namespace: str = "research") -> Docs:
         return [
             one
             for (team, _), one in self._kind("Pod").items()

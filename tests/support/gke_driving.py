@@ -67,7 +67,7 @@ class Driving:
             spec(**fields),
             SETTINGS,
             "gke",
-            cluster=ClusterName("fake", self.cluster.server, "uid-of-fake"),
+            target=ClusterName("fake", self.cluster.server, "uid-of-fake"),
             taken=self.store.keys(JOBS),
         )
         job = Job(made.id, "gke", "research", "me", self.clock.now(), plan=made.to_json())

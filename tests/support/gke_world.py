@@ -19,7 +19,7 @@ def planned(**fields: Any) -> Plan:
     spec = {"name": "train", "tpu": "v4-16", "slices": 2, "command": ["x"], "image": "i:1", "capacity": "spot"}
     settings = Settings.from_json({"artifacts": "gs://my-artifacts", "team": "research"})
     cluster = ClusterName("fake", "https://fake.example", "uid-of-fake")
-    return plan.make(JobSpec.from_json({**spec, **fields}), settings, "gke", cluster=cluster)
+    return plan.make(JobSpec.from_json({**spec, **fields}), settings, "gke", target=cluster)
 
 
 def handle(number: int = 0, plan: Plan | None = None, **fields: Any) -> Handle:

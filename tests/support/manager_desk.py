@@ -105,7 +105,7 @@ class Typing:
             job = context.get(key)
             if not job.state.ended:
                 change(context.store(), JOBS, key, lambda job: changed(job, state=state, ended=1.0))
-                if lease := context.lease(key):
+                if lease := context.session().lease(key):
                     context.store().release(lease)
 
 

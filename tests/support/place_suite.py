@@ -196,7 +196,7 @@ def test_program_that_knows_nothing_of_us_shows_its_steps_and_is_not_done_when_i
     stand.submit(handle)
     running, _ = stand.until(handle, State.RUNNING)
 
-    def shown() -> Observation | None:
+    def shown() -> Any:
         seen = stand.observe(running)
         return seen if all(host.step is not None for host in seen.hosts) else None
 

@@ -162,6 +162,7 @@ class Provisioned:
             yield process
             assert process.poll() is None, self.log()[-3000:]
             address = until(lambda: _ADDRESS.search(self.log(), before), self.log)
+            assert address
             self.asked |= _requests(address[0])
         finally:
             stop(process)

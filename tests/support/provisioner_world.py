@@ -310,7 +310,8 @@ class ProvisionerWorld:
         self.cluster = SimulatedCluster(self.clock)
         self.gke.came, self.gke.went = self.cluster.add_hosts, self.cluster.remove_hosts
         self.cluster.configure(**{"removal_delay": "10", "minimum_age": "20", "suspended_grace": "60", **config})
-        self.zones, self.leader, self.complaints = zones, Alone(), []
+        self.zones, self.leader = zones, Alone()
+        self.complaints: list[str] = []
         self.metrics = Metrics(self.leader.leading, self.clock.now)
         self.driver = self.start()
 

@@ -66,7 +66,7 @@ class Server:
                 staged.pop(write.path, None)
                 continue
             before = there.fields if there and write.kind == "update" else {}
-            after = {name: value for name, value in (before | write.fields).items() if value is not DELETE_FIELD}
+            after = {name: value for name, value in {**before, **write.fields}.items() if value is not DELETE_FIELD}
             after = {name: at if value is SERVER_TIMESTAMP else _copied(value) for name, value in after.items()}
             _check(write.path, after)
             unchanged = there is not None and after == there.fields
@@ -269,8 +269,8 @@ def _holds(path: str, fields: Mapping[str, Any], name: str, operator: str, value
         return bool(here == value)
     if _key(here)[0] != _key(value)[0]:  # ranges stay within one type
         return False
-    here, value = _key(here), _key(value)
-    return bool({"<": here < value, "<=": here <= value, ">": here > value, ">=": here >= value}[operator])
+    low, high = _key(here), _key(value)
+    return bool({"<": low < high, "<=": low <= high, ">": low > high, ">=": low >= high}[operator])
 
 
 def _key(value: Any) -> tuple[Any, ...]:

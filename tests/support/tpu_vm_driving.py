@@ -76,7 +76,7 @@ class Driving:
             spec, Settings.from_json({**SETTINGS, **(settings or {})}), "tpu-vm", taken=self.store.keys(JOBS, "train")
         )
         if on or target:
-            made = replace(made, vms=target or VmTarget("", "", "", on))
+            made = replace(made, target=target or VmTarget("", "", "", on))
         if code:
             made = replace(made, snapshot=stage.snapshot(code, self.folder / "data" / "code"))
         made = self.place.prepare(made)

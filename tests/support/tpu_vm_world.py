@@ -107,7 +107,7 @@ class TpuVms:
         )
 
     def ssh(self, name: str, command: str, worker: int = 0, **options: Any) -> asyncssh.SSHCompletedProcess:
-        async def run() -> asyncssh.SSHCompletedProcess:
+        async def run() -> asyncssh.SSHCompletedProcess:  # type: ignore[return]  # asyncssh: leaving the block may hide an error
             try:
                 async with await self.connect(name, worker, **options) as connection:
                     return await connection.run(command)

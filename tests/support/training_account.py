@@ -96,7 +96,7 @@ def pod(
 ) -> Iterator[dict[str, str]]:
     """Yield the environment of a pod on a GKE node, with a metadata server for its identity."""
     door = EmulatorDoor(google.address, google.token)
-    identities = Identities(_ServiceAccounts(annotated), door)  # type: ignore[arg-type]
+    identities = Identities(_ServiceAccounts(annotated), door)
     meta = {"uid": f"{namespace}-{account}", "namespace": namespace}
     described = {"metadata": meta, "spec": {"nodeName": node, "serviceAccountName": account}}
     folder.mkdir(exist_ok=True)

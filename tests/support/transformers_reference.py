@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import torch
 import transformers
@@ -26,7 +27,7 @@ def main(checkpoint: str, tokens: str, output: str, dtype: str) -> None:
         watched |= {f"residual.{number}": layer, f"attention.{number}": layer.self_attn, f"mlp.{number}": layer.mlp}
 
     def watch(name: str, module: torch.nn.Module) -> None:
-        def hook(_module: torch.nn.Module, _inputs: object, output: object) -> None:
+        def hook(_module: torch.nn.Module, _inputs: object, output: Any) -> None:
             values = output[0] if isinstance(output, tuple) else output
             taken.setdefault(name, []).append(values[0])
 

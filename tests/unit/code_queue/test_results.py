@@ -64,14 +64,14 @@ def test_large_result_goes_to_the_bucket_with_a_reference_of_its_attempt(bucket)
 
 
 def test_result_that_arrived_though_its_answer_was_lost_is_written_once(bucket, monkeypatch):
-    monkeypatch.setattr(objects.time, "sleep", lambda _: None)
+    monkeypatch.setattr(objects.SYSTEM, "sleep", lambda _: None)
     bucket[1].extend([503, 412])
     assert Results("gs://b").shorten("a", JOB, Outcome(Reason.DONE, "x" * 10**6)).result_uri == "gs://b/a/2.txt"
 
 
 @pytest.mark.parametrize(("status", "error"), [(403, Denied), (503, Transient), (429, Transient), (400, Invalid)])
 def test_bucket_that_goes_on_refusing_is_classed_by_what_to_do_next(bucket, status, error, monkeypatch):
-    monkeypatch.setattr(objects.time, "sleep", lambda _: None)
+    monkeypatch.setattr(objects.SYSTEM, "sleep", lambda _: None)
     bucket[1].extend([status] * objects.TRIES)
     with pytest.raises(error, match="gs://b/a/2"):
         Results("gs://b").shorten("a", JOB, Outcome(Reason.DONE, "x" * 10**6))

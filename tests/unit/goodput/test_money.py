@@ -17,7 +17,7 @@ from tpukit.goodput import accounts, budgets, intervals, money, rates
 from tpukit.goodput.causes import UNBILLED, Cause
 from tpukit.goodput.measures import Measured
 from tpukit.goodput.sums import Goodput
-from tpukit.jobs.plan import make
+from tpukit.jobs.plan import ThisMachine, make
 from tpukit.jobs.reasons import Reason, State
 from tpukit.jobs.records import JOBS, Attempt, Job, Marks
 from tpukit.jobs.spec import JobSpec, Settings
@@ -36,7 +36,7 @@ def job(name: str, *, capacity: str = "spot", place: str = "gke", created: float
     marks = Marks(since=created, placed=began, stepped=began, first=0, advanced=began)
     attempt = Attempt(0, 0, 0, State.COMPLETED, started=began, ended=ended, step=99, reason=Reason.DONE, marks=marks)
     if place == "local":
-        plan = make(spec, Settings(), place, machine="desk")
+        plan = make(spec, Settings(), place, target=ThisMachine("desk"))
     fields: dict[str, Any] = {"state": State.COMPLETED, "attempts": (attempt,), "ended": ended}
     return Job(plan.id, place, "research", "me", created, plan.to_json(), **fields)
 

@@ -122,11 +122,19 @@ def test_host_name_is_that_of_a_pod_of_an_indexed_job(slice_index, host_index):
 
 
 @pytest.mark.parametrize("snapshot", [None, Snapshot("d" * 64, "", False), Snapshot("d" * 64, "c" * 40, True)])
-def test_plan_through_json_and_back_is_the_same(snapshot):
+@pytest.mark.parametrize(
+    "target",
+    [
+        None,
+        ClusterName("context", "https://server", "uid"),
+        plan.VmTarget("p", "us-central2-b", "ada", ("a", "b"), os_login=True),
+        plan.ThisMachine("desk"),
+    ],
+)
+def test_plan_through_json_and_back_is_the_same(snapshot, target):
     full = spec(slices=2, config={"lr": [1, 2.5, None]}, env={"A": "b"}, max={"runtime": "2h"}, tags=["t"])
-    cluster = ClusterName("context", "https://server", "uid")
     settings = Settings.from_json({"team": "mine"})
-    made = Plan("train-1", "local", full, settings, full.slice, snapshot, cluster, "machine")
+    made = Plan("train-1", "local", full, settings, full.slice, snapshot, target)
     assert Plan.from_json(json.loads(json.dumps(made.to_json()))) == made
 
 

@@ -67,7 +67,7 @@ def test_notes_of_tpu_vms_say_where_tensorboard_data_goes(
     tmp_path: Path, settings: dict[str, Any], expected: str
 ) -> None:
     made = make("tpu-vm", Settings.from_json(settings), tensorboard=True)
-    made = replace(made, vms=VmTarget("p", "us-central2-b", "me"))
+    made = replace(made, target=VmTarget("p", "us-central2-b", "me"))
     notes = TpuVmPlace(tmp_path, ManualClock(), lambda: "me").notes(made)
     assert any(expected in note for note in notes)
 

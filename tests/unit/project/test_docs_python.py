@@ -42,6 +42,12 @@ READER = {
     "README.md": TRAINING,
     "examples/04-activations/README.md": f"from pathlib import Path\n{SHARD}",
     "kueue/README.md": "",
+    "tools/tpukit/jobs/README.md": """
+import os, pathlib
+os.makedirs("/tmp/tiny")
+os.chdir("/tmp/tiny")
+pathlib.Path("job.yaml").write_text('name: mine\\ntpu: v4-8\\nslices: 2\\ncommand: [echo]\\n')
+""",
     "tools/tpukit/drill/README.md": """
 from tpukit import host as tpu
 host = tpu.start()

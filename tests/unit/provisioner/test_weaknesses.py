@@ -86,7 +86,7 @@ def test_weakness_3_error_of_a_list_stops_nothing_else():
     for _ in range(60):
         try:
             world.pass_time(5)
-        except Exception as error:  # the loop retries a failed round
+        except Exception as error:  # the loop retries a failed round  # noqa: BLE001
             assert "connection was reset" in str(error) or "Too many" in str(error)
     assert world.cluster.running("train") == 1
 

@@ -18,7 +18,7 @@ from journeys.bare_place import BarePlace
 from support.waiting import until
 from tpukit.core.clock import ManualClock, SystemClock
 from tpukit.core.errors import Conflict
-from tpukit.jobs.plan import make
+from tpukit.jobs.plan import ThisMachine, make
 from tpukit.jobs.reasons import Reason, State
 from tpukit.jobs.records import JOBS, Attempt, Job, Marks
 from tpukit.jobs.spec import JobSpec, Settings
@@ -35,7 +35,7 @@ PLAN = make(
     JobSpec.from_json({"name": "train", "tpu": "v5e-16", "command": COMMAND, "slices": 2}),
     Settings.from_json({"region": "us-west4"}),
     "local",
-    machine="desk",
+    target=ThisMachine("desk"),
 )
 
 

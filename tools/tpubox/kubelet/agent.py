@@ -151,7 +151,7 @@ class Agent:
                     job()
                 except TpukitError as error:
                     _log.warning("%s: %s", job.__name__, error)
-                except Exception:
+                except Exception:  # one job must not end the loop of all  # noqa: BLE001
                     _log.exception("%s", job.__name__)
             self._stopped.wait(seconds)
 

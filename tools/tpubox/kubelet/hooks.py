@@ -93,7 +93,7 @@ class Hooks:
     def _run(self, hook: _Hook, seconds: float) -> None:
         try:
             why = _trouble(hook, seconds)
-        except Exception as error:
+        except Exception as error:  # reported as the hook's failure  # noqa: BLE001
             _log.exception("hook %s of %s", hook.kind, hook.run)
             why = str(error)
         hook.failed = bool(why)

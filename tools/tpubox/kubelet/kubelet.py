@@ -110,7 +110,7 @@ class Kubelet:
                 again = self.sync(uid)
             except TpukitError as error:
                 _log.warning("pod %s: %s", uid, error)
-            except Exception as error:
+            except Exception as error:  # one pod must not end the loop of all  # noqa: BLE001
                 _log.exception("pod %s", uid)
                 self._give_up(uid, error)
             self.line.done(uid)

@@ -121,7 +121,7 @@ class Probes:
             again: float | None = _RETRY_SECONDS
             try:
                 again = self._probe(*key.rsplit("/", 1))
-            except Exception:
+            except Exception:  # one probe must not end the loop of all  # noqa: BLE001
                 _log.exception("probe %s", key)
             self.line.done(key)
             if again is not None:

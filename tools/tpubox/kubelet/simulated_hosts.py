@@ -54,7 +54,7 @@ class SimulatedHosts:
             except TpukitError as error:
                 _log.warning("pod %s: %s", uid, error)
                 again = True
-            except Exception:
+            except Exception:  # one pod must not end the loop of all  # noqa: BLE001
                 _log.exception("pod %s", uid)
             self.line.done(uid)
             if again:

@@ -93,7 +93,7 @@ class Autoscaler:
                 self.tick()
             except (TpukitError, Refused) as error:
                 _log.warning("autoscaler: %s", error)
-            except Exception:  # keep serving Google's APIs
+            except Exception:  # keep serving Google's APIs  # noqa: BLE001
                 _log.exception("autoscaler")
 
     def tick(self) -> None:

@@ -33,7 +33,7 @@ class Preemptions:
                 self.tick()
             except TpukitError as error:  # the next tick retries
                 _log.warning("preemptions: %s", error)
-            except Exception:  # continue with the next pools
+            except Exception:  # continue with the next pools  # noqa: BLE001
                 _log.exception("preemptions")
 
     def tick(self) -> None:

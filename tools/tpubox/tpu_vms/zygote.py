@@ -70,7 +70,7 @@ def main() -> None:
                 folder, own_view = json.loads(message)
                 vm_host.main(Path(folder), socket.socket(fileno=descriptors[0]), own_view=own_view)
                 code = 0
-            except BaseException:
+            except BaseException:  # the forked process must end here  # noqa: BLE001
                 traceback.print_exc()
             finally:
                 sys.stderr.flush()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tpukit.cli.submission import set_option
+from tpukit.cli.plan_view import set_option
 from tpukit.core.errors import Invalid, Problem
 
 if TYPE_CHECKING:
@@ -64,9 +64,10 @@ def command(
       tpu drill job.yaml --require exact --junit drill.xml      in CI
       tpu sandbox shell tpu drill gke.yaml --place gke   in the cluster of a sandbox
     """
-    from tpukit.cli import context, drill_table, submission
+    from tpukit.cli import context, drill_table
     from tpukit.core import paths
     from tpukit.drill import engine
+    from tpukit.jobs.use_cases import submission
 
     submission.check_place(place)
     make_site = _site(place, retain=folder is not None)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tpukit.cli.submission import set_option
+from tpukit.cli.plan_view import set_option
 
 if TYPE_CHECKING:
     from tpukit.fit.check import Report
@@ -41,7 +41,8 @@ def command(
 
     Exits 0 when the job fits (with --try or --slices: when one of them fits), 1 when it does not, 2 when FILE is wrong.
     """
-    from tpukit.cli import context, fit_table, submission
+    from tpukit.cli import context, fit_table
+    from tpukit.jobs.use_cases import submission
 
     if tries or counts:
         plans = _plans(file, sets, tries, counts)  # refuses an invalid name before the first compile
@@ -60,7 +61,7 @@ def command(
 
 
 def _plans(file: Path, sets: tuple[str, ...], tries: str, counts: str) -> list[Plan]:
-    from tpukit.cli import submission
+    from tpukit.jobs.use_cases import submission
 
     tpus = [f"tpu={name.strip()}" for name in tries.split(",") if name.strip()]
     numbers = [f"slices={number.strip()}" for number in counts.split(",") if number.strip()]

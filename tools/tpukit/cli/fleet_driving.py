@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import click
+
+from tpukit.core.clock import SYSTEM
 
 if TYPE_CHECKING:
     from tpukit.fleet.act import Acting
@@ -71,12 +72,12 @@ def drive(
                 driver.kernel.settle(min(interval, LONGEST_TICK))
                 workers = fleets.of(store, fleet)
                 ended = over(workers)
-                if ended or time.monotonic() - shown >= interval:
-                    shown = time.monotonic()
+                if ended or SYSTEM.monotonic() - shown >= interval:
+                    shown = SYSTEM.monotonic()
                     screen.show(workers)
                 if ended:
                     return workers
-                time.sleep(min(interval, LONGEST_TICK))
+                SYSTEM.sleep(min(interval, LONGEST_TICK))
     except KeyboardInterrupt:
         words = "the fleet goes on without us; `tpu fleet monitor` recreates TPU VMs that are lost"
         click.echo(f"\n{fleet}: {words}", err=True)

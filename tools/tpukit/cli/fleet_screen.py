@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -61,7 +61,7 @@ class Screen:
         made = progress(workers)
         if self._live:
             output = next((one.work.output for one in workers if one.work), "")
-            now = f"{output} at {time.strftime('%H:%M:%S')}, every {self._interval:g} s"
+            now = f"{output} at {datetime.now():%H:%M:%S}, every {self._interval:g} s"
             rows = max(1, self._console.size.height - ROOM)
             drawn = dashboard(workers, made, heading=f"{now}; Ctrl-C leaves the fleet running", rows=rows)
             self._live.update(drawn, refresh=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 import click
@@ -54,7 +54,7 @@ def push(
         hint = f"`tpu cluster up` creates one and writes it to that file; or {settings.hint('repository')}"
         raise Invalid(Problem("--repository", "not given, and no repository is set", hint))
     target = images.Repository(str(Settings.from_json({"repository": known}).repository))
-    tag = tag or time.strftime("%Y%m%d-%H%M%S", time.gmtime())
+    tag = tag or datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
     image = f"{target.url}/{name}:{tag}"
     if not (IMAGE.form and IMAGE.form.fits(image)):
         raise Invalid(Problem("--name", f"{image} is not the name of an image", "write small letters, digits and -"))

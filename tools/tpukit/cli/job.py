@@ -21,7 +21,7 @@ from tpukit.cli import (
     job_windows,
 )
 from tpukit.cli.completion import job_argument
-from tpukit.cli.submission import check_tags, make_plan, set_option
+from tpukit.cli.plan_view import set_option
 
 
 @click.group("job", invoke_without_command=True)
@@ -75,6 +75,7 @@ def tag(job: str, tags: tuple[str, ...], remove: bool) -> None:
 
     from tpukit.cli import context
     from tpukit.jobs.records import JOBS
+    from tpukit.jobs.use_cases.submission import check_tags
     from tpukit.kernel.store import change
 
     check_tags("TAGS", tags)
@@ -97,6 +98,7 @@ def tag(job: str, tags: tuple[str, ...], remove: bool) -> None:
 def render(file: Path, sets: tuple[str, ...], place: str) -> None:
     """Print exactly what would be sent for the job in FILE, under a stand-in id. Nothing is created."""
     from tpukit.jobs import render as rendering
+    from tpukit.jobs.use_cases.submission import make_plan
 
     click.echo(rendering.text(make_plan(file, sets, place)), nl=False)
 

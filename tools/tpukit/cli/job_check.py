@@ -48,12 +48,13 @@ def check(user: str, show: str, as_json: bool) -> None:
 
 
 def read(user: str) -> list[Line]:
-    from tpukit.cli import context, unattended
+    from tpukit.cli import context
+    from tpukit.jobs.use_cases import looking
     from tpukit.sharing import overview, windows
 
     listed = windows.of_user(context.store(), user)
     jobs = jobs_by_id([window.job for window in listed])
-    seen = {job.id: job for job in unattended.as_seen_by_places(list(jobs.values()))}
+    seen = {job.id: job for job in looking.as_seen_by_places(context.session(), list(jobs.values()))}
     return overview.lines(listed, seen)
 
 

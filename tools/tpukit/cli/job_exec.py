@@ -31,8 +31,9 @@ def exec_(job: str, host: str, command: tuple[str, ...]) -> None:
       tpu job exec pretrain 1-0 -- df -h /tmp
       tpu job exec pretrain 0-0 -- ps aux
     """
-    from tpukit.cli import context, job_logs
+    from tpukit.cli import context
     from tpukit.core.errors import Conflict, Invalid, Problem
+    from tpukit.jobs.use_cases.logs import host_name
     from tpukit.places.base import Handle
 
     command = command[1:] if command[:1] == ("--",) else command
@@ -43,6 +44,6 @@ def exec_(job: str, host: str, command: tuple[str, ...]) -> None:
     if record.state.ended or not record.attempts:
         raise Conflict(f"{record.id} is {record.state}", hint="commands run on hosts of a running job alone")
     handle = Handle.of(record)
-    name = job_logs.host_name(handle, host)
+    name = host_name(handle, host)
     terminal = not command and sys.stdin.isatty() and sys.stdout.isatty()
     sys.exit(cast("Executes", place).execute(handle, name, command or SHELL, terminal=terminal))

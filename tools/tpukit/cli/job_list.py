@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from tpukit import places
 from tpukit.cli.job_view import json_option
-from tpukit.cli.submission import check_place
 
 if TYPE_CHECKING:
     from tpukit.jobs.records import Job
-    from tpukit.kernel.store import Broken, Entry
+    from tpukit.kernel.store import Broken
 
 STATES = ("pending", "scheduled", "running", "completed", "failed", "cancelled")
 """Values of `tpukit.jobs.reasons.State`, which `--help` does not load."""
 MOST = 50
 """Limit of listed jobs without `--all`."""
-PAGE = 500
 
 
 @click.command("list")
@@ -49,13 +47,15 @@ def command(
     If jobs were sent to a cluster, or KUBECONFIG names one, the JobSets of other users there follow.
     """
     from tpukit.cli import context, unattended
+    from tpukit.jobs.use_cases import looking, submission
 
-    check_place(place)
+    submission.check_place(place)
+    session = context.session()
     limit = 0 if unlimited or tag or active or place or states else MOST + 1
-    jobs, broken = matching(active=active, tag=tag, place=place, limit=limit)
+    jobs, broken = looking.matching(session, active=active, tag=tag, place=place, limit=limit)
     theirs = [] if tag else _unmanaged(jobs, place, active)
     cut = bool(limit) and len(jobs) + len(broken) > MOST
-    jobs = unattended.as_seen_by_places(jobs[:MOST] if cut else jobs)
+    jobs = looking.as_seen_by_places(session, jobs[:MOST] if cut else jobs)
     if states:
         jobs, theirs = ([job for job in some if job.state in states] for some in (jobs, theirs))
     if as_json:
@@ -82,37 +82,6 @@ def command(
             click.echo()
         click.echo("sent by others (read-only; `tpu job adopt JOB` takes one over):", err=True)
         tables.console().print(tables.jobs(theirs, now, owners=True))
-
-
-def matching(*, active: bool = False, tag: str = "", place: str = "", limit: int = 0) -> tuple[list[Job], list[Broken]]:
-    """Return jobs of the store, newest first, and unreadable ones. `limit`: approximate; 0: all."""
-    jobs: list[Job] = []
-    broken: list[Broken] = []
-    for page_jobs, page_broken in _pages(active, limit):
-        jobs += [
-            entry.value
-            for entry in page_jobs
-            if (not tag or tag in entry.value.tags) and (not place or place == entry.value.place)
-        ]
-        broken += page_broken
-        if limit and len(jobs) + len(broken) >= limit:
-            break
-    return jobs, broken
-
-
-def _pages(active: bool, limit: int) -> Iterator[tuple[Sequence[Entry[Job]], Sequence[Broken]]]:
-    from tpukit.cli import context
-    from tpukit.jobs.records import ACTIVE, JOBS
-
-    cursor = ""
-    while True:
-        page = context.store().list(
-            JOBS, states=ACTIVE if active else (), newest=True, after=cursor, limit=limit or PAGE
-        )
-        yield page.entries, page.broken
-        cursor = page.next
-        if not cursor:
-            return
 
 
 def _unmanaged(jobs: Sequence[Job], place: str, active: bool) -> list[Job]:

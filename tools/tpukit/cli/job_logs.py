@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
@@ -12,7 +11,6 @@ import click
 from tpukit.cli.completion import job_argument
 
 if TYPE_CHECKING:
-    from tpukit.jobs.records import Job
     from tpukit.places.base import Handle, Line, Place, Unmanaged
     from tpukit.places.unmanaged import UnmanagedJobs
 
@@ -44,6 +42,7 @@ def logs(
     """
     from tpukit.cli import context, job_view
     from tpukit.jobs.records import Job
+    from tpukit.jobs.use_cases import logs as reading
 
     age = _seconds(since)
     record, _ = job_view.up_to_date(job)
@@ -55,7 +54,8 @@ def logs(
     place = context.places()[record.place]
     if since or timestamps:
         _check_times(record.place, place.capabilities.log_times)
-    handle, name = _handle(record, host, attempt)
+    handle = reading.handle_of(record, attempt)
+    name = reading.host_name(handle, host)
     _print(
         partial(_of_place, place, handle, name), tail, follow, age, _printer(f"{record.id}-", bool(host), timestamps)
     )
@@ -71,33 +71,6 @@ def _of_place(place: Place, handle: Handle, host: str, follow: bool) -> Iterator
     return place.logs(handle, host, follow=follow)
 
 
-def _handle(record: Job, host: str, attempt: int | None) -> tuple[Handle, str]:
-    """Return the attempt and the full name of the host, or "" for all hosts."""
-    from tpukit.core.errors import NotFound
-    from tpukit.places.base import Handle
-
-    if not record.attempts:
-        raise NotFound(f"{record.id} has no attempt yet", hint="no driver has started it yet; `tpu serve` drives jobs")
-    if (attempt or 0) > (last := record.attempts[-1].number):
-        raise NotFound(f"{record.id} has no attempt {attempt}", hint=f"the last one is {last}")
-    handle = Handle.of(record, attempt)
-    return handle, host_name(handle, host)
-
-
-def host_name(handle: Handle, host: str) -> str:
-    """Return the full name of a host given as SLICE-HOST or in full. An empty name stays empty."""
-    from tpukit.core.errors import NotFound
-    from tpukit.jobs.plan import SLICE_JOB
-
-    job_id = handle.plan.id
-    prefix = f"{job_id}-{SLICE_JOB}-"
-    name = f"{prefix}{host}" if host and not host.startswith(job_id) else host
-    if name and name not in handle.plan.host_names:
-        known = ", ".join(known.removeprefix(prefix) for known in handle.plan.host_names)
-        raise NotFound(f"{job_id} has no host {host}", hint=f"its hosts: {known}")
-    return name
-
-
 def _print(
     read: Callable[[bool], Iterable[Line]],
     tail: int | None,
@@ -106,32 +79,10 @@ def _print(
     show: Callable[[Line], None],
 ) -> None:
     from tpukit.cli import context
+    from tpukit.jobs.use_cases import logs
 
     since = context.CLOCK.now() - age if age else 0.0
-    printed: Counter[str] = Counter()
-    if tail is not None:
-        last: dict[str, deque[Line]] = defaultdict(lambda: deque(maxlen=tail))
-        for line in read(False):
-            printed[line.host] += 1
-            last[line.host].append(line)
-        for lines in last.values():
-            _show(lines, since, show)
-        if not follow:
-            return
-    _show(_behind(read(follow), printed), since, show)
-
-
-def _behind(lines: Iterable[Line], printed: Counter[str]) -> Iterator[Line]:
-    """Yield the lines after those already printed for each host."""
-    for line in lines:
-        if printed[line.host] > 0:
-            printed[line.host] -= 1
-        else:
-            yield line
-
-
-def _show(lines: Iterable[Line], since: float, show: Callable[[Line], None]) -> None:
-    for line in lines:
+    for line in logs.read(read, follow=follow, tail=tail):
         if not since or line.at >= since:
             show(line)
 

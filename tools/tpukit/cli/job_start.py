@@ -11,7 +11,7 @@ import click
 
 from tpukit import places
 from tpukit.cli import questions
-from tpukit.cli.submission import resume_option, set_option
+from tpukit.cli.plan_view import resume_option, set_option
 from tpukit.cli.who import user_name, user_option
 from tpukit.core.errors import Conflict, Invalid, Problem
 from tpukit.core.quantities import counted
@@ -73,8 +73,9 @@ def command(
       tpu run v2-32-6 ada lr=0.01 tag=try        the same
       tpu job start v4-8 --user ada --place local
     """
-    from tpukit.cli import context, submission
+    from tpukit.cli import context, plan_view
     from tpukit.cli.interrupts import Interrupts
+    from tpukit.jobs.use_cases import submission
     from tpukit.sharing import users
 
     person = users.get(context.store(), user_name(user))
@@ -83,10 +84,10 @@ def command(
     submission.check_place(place)
     vm, instead_of = _tpu(tpu, place, person, reapply, yes, dry_run)
     plan = _plan(folder, vm, place, _sets(vm, place, rule, sets), tags, person)
-    plan = submission.settle(replace(plan, log_stage=log_stage, resume=resume))
-    submission.warn(plan)
+    plan = submission.settle(context.session(), replace(plan, log_stage=log_stage, resume=resume))
+    submission.warn(context.session(), plan)
     if dry_run:
-        submission.describe(submission.inspect(plan), details=True)
+        plan_view.describe(submission.inspect(plan), details=True)
         return
     plan = submission.stage_code(plan)
     if ask_notes:
@@ -104,9 +105,10 @@ def command(
 
 def again_on(job: Job, window: Window, wanted: str, tpu: str, detach: bool) -> None:
     """Send an ended job to another TPU as a new job: from its last checkpoint, or from the beginning."""
-    from tpukit.cli import context, submission
+    from tpukit.cli import context
     from tpukit.cli.interrupts import Interrupts
     from tpukit.jobs.plan import Plan
+    from tpukit.jobs.use_cases import submission
     from tpukit.sharing import users
 
     if not job.state.ended:
@@ -124,10 +126,10 @@ def again_on(job: Job, window: Window, wanted: str, tpu: str, detach: bool) -> N
     elif old.spec.workdir:
         spec = spec.replace(workdir=f"{old.spec.workdir}/rerun-of-{window.number}-{int(context.CLOCK.now())}")
     settings = _settings(old, vm, old.place)
-    plan = replace(old, spec=spec, slice=spec.slice, vms=None, settings=settings, resume=wanted == "resume")
-    plan = submission.settle(_on(plan, vm))
+    plan = replace(old, spec=spec, slice=spec.slice, target=None, settings=settings, resume=wanted == "resume")
+    plan = submission.settle(context.session(), _on(plan, vm))
     context.places()[plan.place].check_code(plan)
-    submission.warn(plan)
+    submission.warn(context.session(), plan)
     interrupts = Interrupts().start()
     child = send(
         *(plan, vm if old.place == places.MACHINES else None, person.name),
@@ -154,7 +156,8 @@ def send(
     """
     from msgspec.structs import replace as changed
 
-    from tpukit.cli import context, submission, vms
+    from tpukit.cli import context, vms
+    from tpukit.jobs.use_cases import submission
     from tpukit.sharing import inventory, users, windows
 
     store, now = context.store(), context.CLOCK.now()
@@ -165,7 +168,7 @@ def send(
             inventory.hold(
                 *(store, vm.name, user, plan.id, now, vms.is_active), window=window.name, instead_of=instead_of
             )
-        sent = submission.record(plan, user)
+        sent = submission.record(context.session(), plan, user)
     except Conflict:
         windows.drop(store, window.name)
         raise
@@ -280,7 +283,7 @@ def _sets(vm: Vm, place: str, rule: str, sets: tuple[str, ...]) -> tuple[str, ..
 
 
 def _plan(folder: Path, vm: Vm, place: str, sets: tuple[str, ...], tags: tuple[str, ...], person: User) -> Plan:
-    from tpukit.cli import submission
+    from tpukit.jobs.use_cases import submission
 
     file = folder / FILE
     if not file.is_file():
@@ -297,10 +300,11 @@ def _settings(plan: Plan, vm: Vm, place: str) -> Settings:
 
 
 def _on(plan: Plan, vm: Vm) -> Plan:
-    from tpukit.cli import submission
+    from tpukit.cli import context
+    from tpukit.jobs.use_cases import submission
 
     if plan.place != places.MACHINES:
         return plan
-    named = submission.on_machines(plan, vm.name)
+    named = submission.on_machines(context.session(), plan, vm.name)
     assert named.vms
-    return replace(named, vms=replace(named.vms, disk=vm.disk, mount=vm.mount))
+    return replace(named, target=replace(named.vms, disk=vm.disk, mount=vm.mount))

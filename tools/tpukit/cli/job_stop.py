@@ -14,8 +14,6 @@ from tpukit.core.errors import Invalid, NotFound, Problem
 if TYPE_CHECKING:
     from tpukit.jobs.records import Job
 
-WAIT_SECONDS = 0.1
-ASK_SECONDS = 1.0
 TIMED_OUT = 124
 """Exit code of a timeout, as in `timeout`."""
 
@@ -33,9 +31,9 @@ def stop(jobs: tuple[str, ...], tag: str, wait: bool) -> None:
       tpu job stop one two --no-wait
       tpu job stop --tag sweep-3
     """
-    from tpukit.cli import job_view
-    from tpukit.cli.follow import ask_to_stop
+    from tpukit.cli import context, job_view
     from tpukit.jobs.records import Job
+    from tpukit.jobs.use_cases import requests
 
     if not jobs and not tag:
         raise Invalid(
@@ -54,17 +52,18 @@ def stop(jobs: tuple[str, ...], tag: str, wait: bool) -> None:
             active.append(one)
     active += [job for job in _tagged(tag) if job.id not in {one.id for one in active}]
     for record in active:
-        ask_to_stop(record.id)
+        requests.stop(context.session(), record.id)
     if not _see_off(active, wait):
         sys.exit(1)
 
 
 def _tagged(tag: str) -> list[Job]:
-    from tpukit.cli import job_list
+    from tpukit.cli import context
+    from tpukit.jobs.use_cases import looking
 
     if not tag:
         return []
-    jobs, _ = job_list.matching(active=True, tag=tag)
+    jobs, _ = looking.matching(context.session(), active=True, tag=tag)
     if not jobs:
         raise NotFound(f"no active job has the tag {tag}", hint="`tpu job list --tag TAG` shows those that ended too")
     return jobs
@@ -73,94 +72,40 @@ def _tagged(tag: str) -> list[Job]:
 def _see_off(records: Sequence[Job], wait: bool) -> bool:
     """Wait for jobs to stop, or report who stops them. Return False if an awaited job is unreachable."""
     from tpukit.cli import context
+    from tpukit.jobs.use_cases import requests
 
+    session = context.session()
     waited, unreachable = [], False
     for record in records:
-        reachable, driven_by = _reachable(record), context.driven_by_another(record.id)
+        reachable, driven_by = session.reaches(record), session.driven_by_another(record.id)
         if wait and (reachable or driven_by):
             waited.append(record.id)
         elif driven_by:
             click.echo(f"{record.id} will be stopped by {driven_by}", err=True)
         elif reachable:
-            _stop_once(record.id)
+            _say_stopped(requests.stop_once(session, record.id))
         else:
             unreachable = True
             text = f"{record.id} is marked to be stopped: this machine cannot reach it, and no process drives it"
             click.echo(f"{text}\n  {_for_unreachable(record)}", err=True)
     if waited:
-        _wait_for_ends(waited)
+        requests.wait_for_ends(session, waited)
     for job_id in waited:
-        click.echo(f"{job_id} {context.get(job_id).state}", err=True)
+        click.echo(f"{job_id} {session.get(job_id).state}", err=True)
     return not (wait and unreachable)
-
-
-def _reachable(record: Job) -> bool:
-    from tpukit.cli import context
-    from tpukit.core.errors import TpukitError
-    from tpukit.jobs.plan import Plan
-
-    place = context.places().get(record.place)
-    try:
-        return place is not None and place.group(Plan.from_json(record.plan)) is not None
-    except TpukitError:  # a plan that this version cannot read
-        return False
 
 
 def _for_unreachable(record: Job) -> str:
     return f"start `tpu serve` where it runs; `tpu job forget {record.id}` closes it if that is gone for good"
 
 
-def _wait_for_ends(job_ids: Sequence[str]) -> None:
-    """Wait for the jobs to end, and drive those that no other process drives."""
-    from tpukit.cli import context
-    from tpukit.core.errors import TpukitError, Transient
-
-    said: set[tuple[str, str]] = set()
-
-    def say(job_id: str, text: str) -> None:
-        if (job_id, text) not in said:
-            said.add((job_id, text))
-            context.say(job_id, text)
-
-    def complain(name: str, text: str) -> None:
-        job_id = name if name in job_ids else job_ids[0]
-        say(job_id, f"{text}\n  tried again; if it is gone for good, `tpu job forget {job_id}` closes the job")
-
-    driver = context.driver(complain=complain)
-    asked = 0.0
-    left = list(job_ids)
-    while True:
-        try:
-            if not driver.round(left):
-                break
-            left = [job_id for job_id in left if not context.get(job_id).state.ended] or left[:1]
-            if context.CLOCK.monotonic() - asked > ASK_SECONDS:
-                asked = context.CLOCK.monotonic()
-                for job_id in left:
-                    if driven_by := context.driven_by_another(job_id):
-                        say(job_id, f"is being stopped by {driven_by}")
-        except Transient as error:
-            complain(left[0], str(error))
-            context.CLOCK.sleep(ASK_SECONDS)
-        except TpukitError:
-            driver.close()
-            raise
-        context.CLOCK.sleep(WAIT_SECONDS)
-    driver.close()
-
-
-def _stop_once(job_id: str) -> None:
-    """Request the stop from the place of a job that no process drives, and print what is left to do."""
-    from tpukit.cli import context
-
-    driver = context.driver()
-    driver.round([job_id])
-    driver.close()
-    if context.get(job_id).state.ended:
-        click.echo(f"{job_id} {context.get(job_id).state}", err=True)
+def _say_stopped(job: Job) -> None:
+    """Print the end of a job that was stopped once, or what is left to do."""
+    if job.state.ended:
+        click.echo(f"{job.id} {job.state}", err=True)
         return
     click.echo(
-        f"{job_id} will be stopped, but no process drives it: run `tpu serve`, or `tpu job stop {job_id}` to wait for "
+        f"{job.id} will be stopped, but no process drives it: run `tpu serve`, or `tpu job stop {job.id}` to wait for "
         "its end",
         err=True,
     )
@@ -180,6 +125,7 @@ def wait(jobs: tuple[str, ...], timeout: str) -> None:
     from tpukit.cli import context, unattended
     from tpukit.jobs import report
     from tpukit.jobs.reasons import State
+    from tpukit.jobs.use_cases.requests import ASK_SECONDS
 
     limit = _duration(timeout)
     left = [context.find(name).id for name in jobs]

@@ -11,7 +11,7 @@ from tpukit.cli.completion import job_argument
 if TYPE_CHECKING:
     from tpukit.jobs.plan import Plan
     from tpukit.jobs.records import Job
-    from tpukit.places.base import HostView, Observation, Unmanaged
+    from tpukit.places.base import HostView, Unmanaged
     from tpukit.places.unmanaged import UnmanagedJobs
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -33,26 +33,11 @@ def find(name: str) -> Job | tuple[UnmanagedJobs, Unmanaged]:
 def up_to_date(name: str) -> tuple[Job | tuple[UnmanagedJobs, Unmanaged], tuple[HostView, ...] | None]:
     """Return a job, updated from its place if that runs it without a driver, and its hosts if they were seen."""
     from tpukit.cli import context
-    from tpukit.core.errors import TpukitError
     from tpukit.jobs.records import Job
-    from tpukit.places import by_name
+    from tpukit.jobs.use_cases import looking
 
     job = find(name)
-    if not isinstance(job, Job) or job.state.ended or job.place not in context.places():
-        return job, None
-    if not by_name.capabilities_of(context.places(), job.place).drives_itself:
-        return job, None
-    observed: list[Observation] = []
-    try:
-        driver = context.driver(observed=lambda job_id, seen: observed.append(seen))
-        driver.round([job.id])
-        driver.close()
-        after = context.get(job.id)
-    except TpukitError as error:  # the stored state is still worth showing
-        context.say(job.id, str(error))
-        return job, None
-    same = bool(job.attempt and after.attempt and job.attempt.number == after.attempt.number)
-    return after, observed[-1].hosts if observed and same else None
+    return looking.up_to_date(context.session(), job) if isinstance(job, Job) else (job, None)
 
 
 @click.command()
@@ -156,6 +141,6 @@ def _driver(record: Job) -> str:
     from tpukit.core.errors import TpukitError
 
     try:
-        return "" if record.state.ended else context.driven_by_another(record.id)
+        return "" if record.state.ended else context.session().driven_by_another(record.id)
     except TpukitError:
         return ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -28,13 +27,16 @@ if TYPE_CHECKING:
 def clear(user: str, finished: bool, error: bool, parents: bool, missing: bool, dead: bool) -> None:
     """Drop windows of jobs that have ended, and free their TPUs. The jobs stay in `tpu job list`."""
     from tpukit.cli import context
+    from tpukit.jobs.use_cases import closing
     from tpukit.sharing import windows
 
+    session = context.session()
     name = user_name(user)
     listed = windows.of_user(context.store(), name)
     jobs = jobs_by_id([window.job for window in listed])
     if dead:
-        jobs = jobs | {job.id: job for job in map(_closed, _active(jobs)) if job is not None}
+        closed = [closing.close_undriven(session, job) for job in _active(jobs)]
+        jobs = jobs | {job.id: job for job in closed if job is not None}
     dropped = 0
     for window in listed:
         job = jobs.get(window.job)
@@ -61,14 +63,15 @@ def ack(user: str) -> None:
     from tpukit.kernel.store import change, everything
     from tpukit.sharing import windows
 
-    store = context.store()
+    session = context.session()
+    store = session.store
     own = {window.job for window in windows.of_user(store, user_name(user))} if user else None
     active = [entry.key for entry in everything(store, JOBS, states=ACTIVE)]
     asked = [job_id for job_id in active if own is None or job_id in own]
     note, now = f"{context.owner()} asked to have it looked at", context.CLOCK.now()
     for job_id in asked:  # a write wakes the watchers of the store
         change(store, JOBS, job_id, lambda job: job, note=note, at=now)
-    driven = sum(context.lease(job_id) is not None for job_id in asked)
+    driven = sum(session.lease(job_id) is not None for job_id in asked)
     click.echo(f"{counted(len(asked), 'active job')}, {driven} driven", err=True)
     if driven < len(asked):
         click.echo("  `tpu serve` drives the rest", err=True)
@@ -140,28 +143,6 @@ def _window(text: str) -> str:
 
 def _active(jobs: dict[str, Job]) -> list[Job]:
     return [job for job in jobs.values() if not job.state.ended]
-
-
-def _closed(job: Job) -> Job | None:
-    """Close and return a job that no process drives and of which nothing runs, or return None if it may still run."""
-    from tpukit.cli import context, job_act
-    from tpukit.core.errors import Conflict
-    from tpukit.jobs.records import JOBS
-    from tpukit.kernel.store import change
-
-    if context.lease(job.id) is not None or not job.attempts:
-        return None
-    with job_act.lease_taken(job.id):
-        try:
-            left = job_act.left_behind(job)
-        except Conflict:
-            return None
-        if left != job_act.NOTHING_RUNS:
-            return None
-        now = context.CLOCK.now()
-        text = f"closed: no process drove it. {left}"
-        closed = partial(job_act.closed, text=text, now=now)
-        return change(context.store(), JOBS, job.id, closed, note=text, at=now).value
 
 
 def _drop(window: Window) -> None:

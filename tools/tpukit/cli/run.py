@@ -12,10 +12,11 @@ import click
 
 from tpukit import places
 from tpukit.cli.interrupts import Interrupted, Interrupts
-from tpukit.cli.submission import resume_option, set_option
+from tpukit.cli.plan_view import resume_option, set_option
 from tpukit.core.errors import Invalid, Problem, TpukitError
 
 if TYPE_CHECKING:
+    from tpukit.cli.follow import Follower
     from tpukit.jobs.plan import Plan
 
 
@@ -74,55 +75,63 @@ def command(
     interrupts = Interrupts().start()
     try:
         with interrupts.armed():
-            from tpukit.cli import batch, context, submission, unattended
+            from tpukit.cli import batch, context, plan_view
             from tpukit.cli.follow import Follower
             from tpukit.jobs import rehearsal
+            from tpukit.jobs.use_cases import batch as batches
+            from tpukit.jobs.use_cases import submission
 
             submission.check_tags("--tag", tags)
+            session = context.session()
             if len(files) > 1:
                 _check_several(detach or dry_run, on, lose)
-                plans = batch.plans(files, sets, place, tags)
+                plans = batches.plans(session, files, sets, place, tags)
                 for one in plans:
                     _check_fit(one, fit)
                 for one in plans:
                     if dry_run:
-                        submission.describe(submission.inspect(one), details=True)
-                    submission.warn(one)
+                        plan_view.describe(submission.inspect(one), details=True)
+                    submission.warn(session, one)
                 if dry_run:
                     return
         if len(files) > 1:
-            sys.exit(batch.send(plans, interrupts))
+            sys.exit(batch.send(session, plans, interrupts))
         with interrupts.armed():
             (file,) = files
-            plan = submission.on_machines(submission.make_plan(file, sets, place, tags), on)
+            plan = submission.on_machines(session, submission.make_plan(file, sets, place, tags), on)
             loss = rehearsal.parse(lose, plan.spec.slices, plan.slice.hosts) if lose else None
             _check_loss(lose, detach, place)
-            plan = submission.settle(replace(plan, resume=resume))
+            plan = submission.settle(session, replace(plan, resume=resume))
             _check_fit(plan, fit)
             if dry_run:
-                submission.describe(submission.inspect(plan), details=True)
-                submission.warn(plan)
+                plan_view.describe(submission.inspect(plan), details=True)
+                submission.warn(session, plan)
                 return
-            submission.warn(plan)
+            submission.warn(session, plan)
             plan = submission.stage_code(plan)
     except Interrupted:
         click.echo("\nnothing was sent", err=True)
         sys.exit(130)
-    plan = submission.record(plan)
+    plan = submission.record(session, plan)
     _print_id(plan.id)
     follower = Follower(plan.id, on_interrupt, interrupts, loss)
     if detach:
-        code = follower.hand_over()
-        if not code:
-            text = f"{plan.id} was sent; `tpu job show {plan.id}` shows it"
-            with suppress(OSError, TpukitError):
-                click.echo(text, err=True)
-                unattended.say([context.get(plan.id)])
-        sys.exit(code)
+        sys.exit(_hand_over(plan.id, follower))
     follower.start()
     with suppress(OSError):  # the output is closed, and the job does not depend on it
-        submission.describe(plan)
+        plan_view.describe(plan)
     sys.exit(follower.follow())
+
+
+def _hand_over(job_id: str, follower: Follower) -> int:
+    from tpukit.cli import context, unattended
+
+    code = follower.hand_over()
+    if not code:
+        with suppress(OSError, TpukitError):
+            click.echo(f"{job_id} was sent; `tpu job show {job_id}` shows it", err=True)
+            unattended.say([context.get(job_id)])
+    return code
 
 
 def _check_several(detached: bool, on: str, lose: str | None) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-import time
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from tpukit.cli import sandbox_faults
+from tpukit.core.clock import SYSTEM
 from tpukit.core.errors import Invalid, NotFound, Problem
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def up(
     if operations is not None:
         google.append(f"--operations={operations}")
 
-    began = time.monotonic()
+    began = SYSTEM.monotonic()
     with _Progress() as progress:
         place = lifecycle.up(name, progress.say, google=tuple(google) or None, addons=addons or bool(wanted))
         if wanted:
@@ -95,7 +96,7 @@ def up(
 
             progress.say("making slices, queues and a bucket")
             furnish(place, wanted)
-    click.echo(f"sandbox {name} is ready after {time.monotonic() - began:.1f} s", err=True)
+    click.echo(f"sandbox {name} is ready after {SYSTEM.monotonic() - began:.1f} s", err=True)
     click.echo(f"  export KUBECONFIG={place.kubeconfig}")
     click.echo(f"  or `tpu sandbox shell{_option(name)}`, in which all of Google's tools talk to it too", err=True)
     click.echo(f"  `tpu sandbox down{_option(name)}` stops it and removes all of it", err=True)
@@ -192,7 +193,7 @@ def _print(found: Status) -> None:
     for heading in ("restarts", "MiB", "ports"):
         table.add_column(heading, no_wrap=True, justify="right")
     for one in found.components:
-        since = time.strftime("%H:%M:%S", time.localtime(one.began))
+        since = datetime.fromtimestamp(one.began).strftime("%H:%M:%S")
         figures = (str(one.restarts), f"{one.memory / 2**20:.0f}", " ".join(map(str, one.ports)))
         table.add_row(one.name, "running" if one.running else "ended", since, str(one.log), *figures)
     console = Console() if Console().is_terminal else Console(width=240)
@@ -244,7 +245,7 @@ class _Progress:
         if self._terminal:
             click.echo(f"\r\033[K{text}", nl=False, err=True)
             return
-        what, now = text.rsplit(",", 1)[0], time.monotonic()
+        what, now = text.rsplit(",", 1)[0], SYSTEM.monotonic()
         if what != self._last[0] or now - self._last[1] > 30.0:
             click.echo(text, err=True)
             self._last = (what, now)

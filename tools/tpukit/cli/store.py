@@ -69,6 +69,7 @@ def move(destination: str, delete: bool) -> None:
     from tpukit.core.errors import Conflict, Invalid
     from tpukit.fleet.records import WORKERS
     from tpukit.jobs.records import JOBS
+    from tpukit.jobs.use_cases.session import sender_of
     from tpukit.kernel.store import mark, unreadable
     from tpukit.kernel.store.home import open_store
     from tpukit.kernel.store.move import move as move_jobs
@@ -87,7 +88,7 @@ def move(destination: str, delete: bool) -> None:
                 names = ", ".join(one.key for one in found)
                 hint = "upgrade tpukit, then move: the new store would take their hardware for unowned"
                 raise Conflict(f"jobs that this version cannot read: {names}", hint=hint)
-            senders = context.sender_of(source), context.sender_of(target)
+            senders = sender_of(source), sender_of(target)
             now = context.CLOCK.now()
             how = {"replacing": mark.begin_move(source, target, senders, active=_holds_hardware(source), at=now)}
             moved = move_jobs(source, target, JOBS, delete=delete, **how)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
+from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tpukit.cluster import diagnosis, programs
 from tpukit.cluster.programs import Cancelled, Command
+from tpukit.core import retry
 from tpukit.core.clock import Clock
 from tpukit.core.errors import TpukitError
 
@@ -76,15 +78,12 @@ def read_if_there(question: Command, doing: str) -> str:
 
 def settled(attempt: Callable[[], T], clock: Clock) -> T:
     """Call `attempt`, retrying for a while if Google has not yet propagated a recent change."""
-    until, pause = clock.now() + _PATIENCE_SECONDS, 1.0
-    while True:
-        try:
-            return attempt()
-        except TpukitError as error:
-            if not _NOT_EVERYWHERE_YET.search(error.message) or clock.now() + pause > until:
-                raise
-        clock.sleep(pause)
-        pause = min(pause * 2, 20.0)
+    until = clock.now() + _PATIENCE_SECONDS
+
+    def again(error: TpukitError, pause: float) -> bool:
+        return bool(_NOT_EVERYWHERE_YET.search(error.message)) and clock.now() + pause <= until
+
+    return retry.call(attempt, (retry.growing(tries, 1.0, 20.0) for tries in count(1)), clock.sleep, again)
 
 
 def change_policy(order: Command, doing: str, clock: Clock) -> None:

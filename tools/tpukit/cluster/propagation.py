@@ -11,16 +11,16 @@ import json
 import re
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from typing import TypeVar
 
 from tpukit.cluster.spec import ClusterSpec
-from tpukit.core import paths
+from tpukit.core import paths, retry
 from tpukit.core.clock import Clock
 from tpukit.core.errors import TpukitError
 
 SECONDS = 600.0
-_PAUSES = (5.0, 10.0, 20.0)  # the last one repeats
 _SIGNS = re.compile(
     r"SERVICE_DISABLED|has not been used in project|accessNotConfigured|IAM_PERMISSION_DENIED|\b403\b|PERMISSION_DENIED"
     r"|does not have \S+ access|does not have access to service account|service account \S+ does not exist"
@@ -39,19 +39,16 @@ def note(spec: ClusterSpec, clock: Clock) -> None:
 
 def patiently(attempt: Callable[[], T], spec: ClusterSpec, clock: Clock, say: Callable[[str], None]) -> T:
     """Call `attempt`. Shortly after `note`, retry errors that propagation delays cause."""
-    tries = 0
-    while True:
-        try:
-            return attempt()
-        except TpukitError as error:
-            pause = _PAUSES[min(tries, len(_PAUSES) - 1)]
-            left = _noted(spec) + SECONDS - clock.now()
-            if not _SIGNS.search(str(error)) or not pause <= left <= SECONDS:
-                raise
-            why = next((line.strip() for line in str(error).splitlines() if _SIGNS.search(line)), "")
+
+    def again(error: TpukitError, pause: float) -> bool:
+        left = _noted(spec) + SECONDS - clock.now()
+        if not _SIGNS.search(str(error)) or not pause <= left <= SECONDS:
+            return False
+        why = next((line.strip() for line in str(error).splitlines() if _SIGNS.search(line)), "")
         say(f"Google does not know yet everywhere what bootstrap did ({why[:160]}). Once more in {pause:.0f} s.")
-        clock.sleep(pause)
-        tries += 1
+        return True
+
+    return retry.call(attempt, (retry.growing(tries, 5.0, 20.0) for tries in count(1)), clock.sleep, again)
 
 
 def _noted(spec: ClusterSpec) -> float:

@@ -6,11 +6,11 @@ import hmac
 import os
 import secrets
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from tpukit.core.clock import SYSTEM
 from tpukit.core.errors import Denied, Invalid, Unauthenticated
 
 REMEMBERED_SECONDS = 60.0
@@ -28,7 +28,7 @@ class Access:
         token: str = "",
         emails: Sequence[str] = (),
         verify: Callable[[str], str] | None = None,
-        now: Callable[[], float] = time.monotonic,
+        now: Callable[[], float] = SYSTEM.monotonic,
     ) -> None:
         """Initialize; `verify` returns the verified address of an identity token, or raises Unauthenticated."""
         if not token and not (emails and verify):

@@ -12,7 +12,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -215,7 +214,7 @@ def _exit(status: object) -> str:
 
 def fresh_folder(base: Path) -> Path:
     """Create a folder for one child. `sweep` removes those of dead ones."""
-    folder = base / f"{os.getpid()}-{time.monotonic_ns()}"
+    folder = base / f"{os.getpid()}-{os.urandom(6).hex()}"
     folder.mkdir(parents=True, mode=0o700)
     return folder
 

@@ -13,14 +13,16 @@ import asyncio
 import hashlib
 import secrets
 import threading
-import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from msgspec.structs import replace
 
 from tpukit.code_queue import decide
 from tpukit.code_queue.records import ATTEMPTS, ENDED, TIMEOUT, TPU_JOBS, QueuedJob
+from tpukit.core import retry
+from tpukit.core.clock import SYSTEM
 from tpukit.core.errors import Conflict, Invalid, NotFound, NotYet, Transient
 from tpukit.kernel.store import Entry, Event, Store, change
 
@@ -71,20 +73,15 @@ class Client:
         if wrong := decide.problems(job):
             raise Invalid(wrong)
         key = f"unique-{hashlib.sha256(unique.encode()).hexdigest()[:20]}" if unique else secrets.token_hex(10)
-        for pause in (*PAUSES, None):
-            try:
-                now = self._store.now()  # may query the store, too
-                job = replace(job, created_at=now, updated_at=now)
-                self._store.create(TPU_JOBS, key, job, events=[Event(now, "submitted")])
-            except Conflict:
-                # A job of that key exists; a random key is ours, and the response was lost.
-                return key
-            except Transient:
-                if pause is None:
-                    raise
-                time.sleep(pause)
-            else:
-                break
+
+        def create() -> None:
+            now = self._store.now()  # may query the store, too
+            with suppress(Conflict):  # a job of that key exists; a random key is ours, and the response was lost
+                self._store.create(
+                    TPU_JOBS, key, replace(job, created_at=now, updated_at=now), events=[Event(now, "submitted")]
+                )
+
+        retry.call(create, PAUSES, SYSTEM.sleep)
         return key
 
     def ping(self) -> None:
@@ -140,7 +137,7 @@ class Client:
             NotYet: It took longer than `seconds`.
         """
         changed = threading.Event()
-        due = None if seconds is None else time.monotonic() + seconds
+        due = None if seconds is None else SYSTEM.monotonic() + seconds
         unwatch = self._store.watch(TPU_JOBS, changed.set)
         try:
             while True:
@@ -153,7 +150,7 @@ class Client:
                     if job.status in ENDED or (unless and job.status != unless):
                         return job
                     state = f"{job_id} is {job.status}"
-                left = POLL_SECONDS if due is None else min(POLL_SECONDS, due - time.monotonic())
+                left = POLL_SECONDS if due is None else min(POLL_SECONDS, due - SYSTEM.monotonic())
                 if left <= 0:
                     raise NotYet(state, hint=f"`tpu queue show {job_id}` shows its status")
                 changed.wait(left)

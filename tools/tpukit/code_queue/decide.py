@@ -30,6 +30,7 @@ from tpukit.code_queue.records import (
 )
 from tpukit.code_queue.storable import strange, tame
 from tpukit.core.errors import Invalid
+from tpukit.core.retry import growing, spread
 from tpukit.jobs.reasons import MEANINGS, Budget, Reason, message
 from tpukit.kernel.store import Entry
 
@@ -240,8 +241,8 @@ def wait(key: str, faults: int) -> float:
 
     The wait doubles each time; a random factor between a half and one spreads jobs that failed together.
     """
-    longest = min(LONGEST_WAIT, FIRST_WAIT * 2.0 ** min(faults - 1, 20))
-    return longest * (0.5 + zlib.crc32(f"{key}/{faults}".encode()) / 2**33)
+    random = zlib.crc32(f"{key}/{faults}".encode()) / 2**32
+    return spread(growing(faults, FIRST_WAIT, LONGEST_WAIT), random)
 
 
 def _end(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 
 from tpukit.code_queue import startup
 from tpukit.code_queue.manifest import LABEL, Target, manifest, name
 from tpukit.code_queue.records import SCHEDULED, QueuedJob
+from tpukit.core.clock import SYSTEM
 from tpukit.core.errors import Conflict, Denied, NotFound
 from tpukit.jobs.reasons import Reason
 from tpukit.kernel.store import Entry
@@ -22,7 +22,7 @@ INSPECT_SECONDS = 30.0
 
 class ClusterStarter:
     def __init__(
-        self, cluster: Cluster, target: Target, *, patience: float = 3600.0, now: Callable[[], float] = time.time
+        self, cluster: Cluster, target: Target, *, patience: float = 3600.0, now: Callable[[], float] = SYSTEM.now
     ) -> None:
         self._cluster, self._target, self._patience, self._now = cluster, target, patience, now
 

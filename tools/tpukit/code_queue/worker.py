@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import random
 import threading
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -24,6 +23,8 @@ from tpukit.code_queue.claims import Claim
 from tpukit.code_queue.decide import Outcome
 from tpukit.code_queue.records import RUNNING, SCHEDULED, TPU_JOBS, QueuedJob
 from tpukit.code_queue.results import Results
+from tpukit.core import retry
+from tpukit.core.clock import SYSTEM
 from tpukit.core.errors import Conflict, Invalid, NotFound, TpukitError, Transient
 from tpukit.jobs.reasons import MEANINGS, Budget, Reason
 from tpukit.kernel.store import Holder, Store, change
@@ -170,12 +171,12 @@ class Worker:
 
     def _cause(self, claim: Claim, outcome: Outcome) -> Outcome:
         """Return the outcome of a lost peer: the error that its code raised, if it recorded one."""
-        due = time.monotonic() + PEER_SECONDS
-        while time.monotonic() < due:
+        due = SYSTEM.monotonic() + PEER_SECONDS
+        while SYSTEM.monotonic() < due:
             with suppress(TpukitError):
                 if error := self._store.get(TPU_JOBS, claim.key).value.peer_error:
                     return Outcome(Reason.USER_ERROR, error=error, logs=outcome.logs)
-            time.sleep(min(0.2, PEER_SECONDS / 10))
+            SYSTEM.sleep(min(0.2, PEER_SECONDS / 10))
         return outcome
 
     def _watch_first_host(self, key: str, job: QueuedJob, child: Child, ended: threading.Event) -> None:
@@ -220,7 +221,7 @@ class Worker:
 
     def _write(self, claim: Claim, guard: _Guard, outcome: Outcome) -> None:
         """Write the outcome, with retries until it is written or the lease is lost."""
-        pause, refused = 0.2, False
+        failures, refused = 0, False
         while not guard.lost:
             try:
                 if guard.left and outcome.reason is Reason.CANCELLED:
@@ -230,8 +231,8 @@ class Worker:
                     wrote = claims.finish(self._store, claim, outcome)
             except Transient as error:
                 self._say(claim.key, f"its end cannot be written yet: {error.message}")
-                time.sleep(pause)
-                pause = min(5.0, pause * 2)
+                failures += 1
+                SYSTEM.sleep(retry.growing(failures, 0.2, 5.0))
                 continue
             except Invalid as error:  # the store refuses it
                 if refused:  # also without a result: the document itself is too large
@@ -280,13 +281,13 @@ class _Guard:
         self._thread.join()
 
     def _run(self) -> None:
-        renewed = read = time.monotonic()
+        renewed = read = SYSTEM.monotonic()
         leaving = float("inf")
         while not self._closed.is_set():
             self._hint.wait(0.2 if self._leave.is_set() else min(CANCEL_SECONDS, claims.SECONDS / 6))
             hinted = self._hint.is_set()
             self._hint.clear()
-            now = time.monotonic()
+            now = SYSTEM.monotonic()
             if self._leave.is_set():
                 leaving = min(leaving, now + self._grace)
                 if now >= leaving:
@@ -308,7 +309,7 @@ class _Guard:
                 self._give_up()
             except TpukitError as error:
                 log.debug("the lease of %s could not be prolonged: %s", self._claim.key, error)
-                if time.monotonic() - renewed > claims.SECONDS * 0.8:
+                if SYSTEM.monotonic() - renewed > claims.SECONDS * 0.8:
                     self._give_up()
 
     def _give_up(self) -> None:

@@ -34,6 +34,10 @@ class SystemClock:
         time.sleep(seconds)
 
 
+SYSTEM = SystemClock()
+"""The clock of this process, for code whose tests need no other one."""
+
+
 class ManualClock:
     """A clock that advances only in `sleep` and `suspend`."""
 

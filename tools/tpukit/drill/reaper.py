@@ -11,9 +11,9 @@ import fcntl
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
+from tpukit.core.clock import SYSTEM
 from tpukit.places.local import processes as pods
 
 LOCK = "drill.lock"
@@ -48,7 +48,7 @@ def is_used(folder: Path) -> bool:
     except OSError:
         return True
     try:
-        if time.time() - os.fstat(lock).st_mtime < NEW_SECONDS:
+        if SYSTEM.now() - os.fstat(lock).st_mtime < NEW_SECONDS:
             return True
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -61,13 +61,13 @@ def is_used(folder: Path) -> bool:
 def main(folder: Path) -> None:
     lock = os.open(folder / LOCK, os.O_RDWR | os.O_CLOEXEC)
     fcntl.flock(lock, fcntl.LOCK_EX)
-    quiet_since = time.monotonic()
-    while time.monotonic() - quiet_since < QUIET_SECONDS:
+    quiet_since = SYSTEM.monotonic()
+    while SYSTEM.monotonic() - quiet_since < QUIET_SECONDS:
         for pod in pods.living(folder):
             pods.stop(pod, 0)
             pods.kill_strays(pod)
-            quiet_since = time.monotonic()
-        time.sleep(0.05)
+            quiet_since = SYSTEM.monotonic()
+        SYSTEM.sleep(0.05)
     if (folder / CLUSTER_NOTE).exists():
         from tpukit.drill import gke_site
 

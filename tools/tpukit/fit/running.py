@@ -9,12 +9,12 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from tpukit.core.clock import SYSTEM
 from tpukit.core.errors import Denied, Invalid, Problem, TpukitError, Transient
 from tpukit.fit.program import FUNCTION_HINT, Program
 
@@ -98,8 +98,8 @@ def _environment(program: Program, env: Mapping[str, str], folder: Path) -> dict
 
 
 def _wait(process: subprocess.Popen[bytes], progress: Path, seconds: float, say: Say) -> bool:
-    until, last = time.monotonic() + seconds, ""
-    while time.monotonic() < until:
+    until, last = SYSTEM.monotonic() + seconds, ""
+    while SYSTEM.monotonic() < until:
         with suppress(subprocess.TimeoutExpired):
             process.wait(0.2)
             return True

@@ -6,10 +6,10 @@ a service account makes a token for an audience; Google signs it.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
+from tpukit.core.clock import SYSTEM
 from tpukit.core.errors import TpukitError, Unauthenticated
 from tpukit.google.refusals import translated
 
@@ -24,7 +24,7 @@ _ISSUERS = ("accounts.google.com", "https://accounts.google.com")
 class IdentityTokens:
     """Verifier of tokens for `audience`. `transport` fetches Google's keys (default: its own client)."""
 
-    def __init__(self, audience: str, transport: Any = None, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, audience: str, transport: Any = None, now: Callable[[], float] = SYSTEM.monotonic) -> None:
         self._audience, self._transport, self._now = audience, transport, now
         self._keys: dict[str, tuple[float, Any]] = {}
 

@@ -13,7 +13,6 @@ import json
 import logging
 import os
 import random
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from itertools import islice
@@ -21,6 +20,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
 
+from tpukit.core import retry
+from tpukit.core.clock import SYSTEM
 from tpukit.core.errors import Conflict, Invalid, Transient
 from tpukit.google.refusals import translated
 
@@ -132,17 +133,16 @@ def _ask(method: str, url: str, asked: str, **options: Any) -> bytes:
         session = _session()
     except Exception as error:
         raise translated(error, asked) from error
-    for number in range(TRIES):
-        if number and hasattr(options.get("data"), "seek"):
-            options["data"].seek(0)
-        try:
-            return _asked_once(session, method, url, asked, **options)
-        except Transient as error:
-            if number == TRIES - 1:
-                raise
-            pause = 0.5 * 2**number * random.uniform(0.5, 1.0)  # noqa: S311  # spreads retries
-            time.sleep(max(pause, min(error.retry_after, LONGEST_PAUSE)))
-    raise AssertionError
+    data: Any = options.get("data")
+
+    def ask() -> bytes:
+        if hasattr(data, "seek"):
+            data.seek(0)
+        return _asked_once(session, method, url, asked, **options)
+
+    growing = (retry.growing(tries, 0.5, LONGEST_PAUSE) for tries in range(1, TRIES))
+    pauses = (retry.spread(pause, random.random()) for pause in growing)  # noqa: S311
+    return retry.call(ask, pauses, SYSTEM.sleep, longest=LONGEST_PAUSE)
 
 
 def _asked_once(session: Any, method: str, url: str, asked: str, **options: Any) -> bytes:

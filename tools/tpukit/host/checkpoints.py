@@ -100,7 +100,7 @@ class Checkpoints:
             json = ocp.JsonCheckpointHandler()
             sums = json.restore(folder / "checksum")["sums"] if (folder / "checksum").exists() else []
             return state, json.restore(folder / "data"), sums, None
-        except Exception as error:  # TensorStore, JSON and protobuf raise many kinds of errors for a damaged file
+        except Exception as error:  # TensorStore, JSON and protobuf raise many kinds of errors for a damaged file  # noqa: BLE001
             return None, None, [], error
 
     def _all_hosts(self, right: bool) -> bool:

@@ -170,7 +170,7 @@ def _below(settings: dict[str, Any], scratch: Path, limits: confinement.Limits, 
         sys.stderr.flush()
     try:
         (scratch / RESULT).write_bytes(json.dumps(report).encode())
-    except BaseException:  # the code may have broken everything that is needed here
+    except BaseException:  # the code may have broken everything that is needed here  # noqa: BLE001
         code = 1
     os._exit(code)
 
@@ -183,7 +183,7 @@ def _meet_hosts() -> dict[str, Any]:
         import jax
 
         jax.distributed.initialize(heartbeat_timeout_seconds=30)
-    except Exception as error:
+    except Exception as error:  # JAX raises many kinds of errors  # noqa: BLE001
         return {"error": f"the hosts of the slice did not find each other: {error}", "kind": "hosts"}
     return {}
 
@@ -199,7 +199,7 @@ def _execute(code: str, limit: int) -> dict[str, Any]:
             return {"error": f"SystemExit: {end.code}", "kind": "error"}
     except MemoryError as error:
         return {"error": _told(error), "kind": "memory"}
-    except BaseException as error:
+    except BaseException as error:  # the program may raise anything  # noqa: BLE001
         return {"error": _told(error), "kind": "error"}
     try:
         result = names.get("result")
@@ -211,7 +211,7 @@ def _execute(code: str, limit: int) -> dict[str, Any]:
         text = _text(result)
     except MemoryError as error:
         return {"error": _told(error), "kind": "memory"}
-    except BaseException as error:
+    except BaseException as error:  # the program may raise anything  # noqa: BLE001
         return {"error": f"the result cannot be written as text: {_told(error)}", "kind": "error"}
     if text is not None and len(text.encode("utf-8", "replace")) > limit:
         size = len(text.encode("utf-8", "replace"))
@@ -239,7 +239,7 @@ def _told(error: BaseException) -> str:
             frames = frames.tb_next
         text = "".join(traceback.format_exception(type(error), error, frames)).strip()
         return text.removeprefix("Traceback (most recent call last):\n")[-20_000:]
-    except BaseException:
+    except BaseException:  # the error may be of any kind  # noqa: BLE001
         return type(error).__name__
 
 

@@ -42,14 +42,14 @@ class Scalars:
             if time.monotonic() - self._flushed_at >= self._flush_seconds:
                 self._flushed_at = time.monotonic()
                 self._writer.flush()
-        except Exception as error:  # each kind of storage has its own errors
+        except Exception as error:  # each kind of storage has its own errors  # noqa: BLE001
             self._warn(error)
 
     def flush(self) -> None:
         if self._writer is not None:
             try:
                 self._writer.flush()
-            except Exception as error:
+            except Exception as error:  # each kind of storage has its own errors  # noqa: BLE001
                 self._warn(error)
 
     def close(self) -> None:
@@ -57,7 +57,7 @@ class Scalars:
         if writer is not None:
             try:
                 writer.close()
-            except Exception as error:
+            except Exception as error:  # each kind of storage has its own errors  # noqa: BLE001
                 self._warn(error)
 
     def _warn(self, error: Exception) -> None:

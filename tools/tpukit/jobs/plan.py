@@ -68,6 +68,17 @@ class VmTarget:
 
 
 @dataclass(frozen=True, slots=True)
+class ThisMachine:
+    """The machine on which a local job runs."""
+
+    identity: str
+
+
+Target = ClusterName | VmTarget | ThisMachine
+"""Where a job runs: a plan has one of them once its place has prepared it."""
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     id: str
     place: str
@@ -75,13 +86,23 @@ class Plan:
     settings: Settings
     slice: Slice
     snapshot: Snapshot | None = None
-    cluster: ClusterName | None = None  # set where the place is a cluster
-    machine: str = ""  # set where the place is this machine
-    vms: VmTarget | None = None  # set where the place has TPU VMs
+    target: Target | None = None
     log_stage: bool = False  # pass the stage to the program as config.stage
     resume: bool = False  # the job may start from what another job left in its workdir
     owner: str = ""  # sender of the job; empty before it is sent
     sent: float = 0.0  # time of sending, in seconds since the epoch
+
+    @property
+    def cluster(self) -> ClusterName | None:
+        return self.target if isinstance(self.target, ClusterName) else None
+
+    @property
+    def vms(self) -> VmTarget | None:
+        return self.target if isinstance(self.target, VmTarget) else None
+
+    @property
+    def machine(self) -> str:
+        return self.target.identity if isinstance(self.target, ThisMachine) else ""
 
     @property
     def team(self) -> str:
@@ -179,9 +200,7 @@ class Plan:
                 settings=Settings.stored(doc["settings"]),
                 slice=_known(Slice, doc["slice"]) if doc.get("slice") else spec.slice,
                 snapshot=_known(Snapshot, doc["snapshot"]) if doc.get("snapshot") else None,
-                cluster=_known(ClusterName, doc["cluster"]) if doc.get("cluster") else None,
-                machine=doc.get("machine", ""),
-                vms=_known(VmTarget, doc["vms"]) if doc.get("vms") else None,
+                target=_target(doc),
                 log_stage=bool(doc.get("log_stage")),
                 resume=bool(doc.get("resume")),
                 owner=str(doc.get("owner") or ""),
@@ -198,8 +217,7 @@ def make(
     place: str,
     *,
     snapshot: Snapshot | None = None,
-    cluster: ClusterName | None = None,
-    machine: str = "",
+    target: Target | None = None,
     taken: Container[str] = (),
     resume: bool = False,
 ) -> Plan:
@@ -210,7 +228,7 @@ def make(
     nonce = 0
     while (job_id := _id(spec, nonce)) in taken:
         nonce += 1
-    return Plan(job_id, place, spec, settings, spec.slice, snapshot, cluster, machine, resume=resume)
+    return Plan(job_id, place, spec, settings, spec.slice, snapshot, target, resume=resume)
 
 
 def with_fresh_id(plan: Plan, taken: Container[str]) -> Plan:
@@ -218,6 +236,14 @@ def with_fresh_id(plan: Plan, taken: Container[str]) -> Plan:
     while (job_id := f"{plan.spec.name}-{_letters(secrets.token_bytes(8))}") in taken:
         continue
     return replace(plan, id=job_id)
+
+
+def _target(doc: Mapping[str, Any]) -> Target | None:
+    if doc.get("cluster"):
+        return _known(ClusterName, doc["cluster"])
+    if doc.get("vms"):
+        return _known(VmTarget, doc["vms"])
+    return ThisMachine(doc["machine"]) if doc.get("machine") else None
 
 
 def _known(kind: type[T], document: Mapping[str, Any]) -> T:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from tpukit.core import retry
 from tpukit.jobs import history
 from tpukit.jobs.reasons import MEANINGS, Budget, Lost, Reason, State, message
 from tpukit.jobs.records import Attempt, Folded
@@ -114,5 +115,4 @@ def following(attempts: Sequence[Attempt], action: Action, *, asked: bool = Fals
 
 
 def _backoff(failures: int, most: float = BACKOFF_MOST) -> float:
-    doublings = min(failures, 16)  # more are past the bound, and a thousand would overflow a float
-    return min(BACKOFF_SECONDS * 2.0**doublings, most)
+    return retry.growing(failures + 1, BACKOFF_SECONDS, most)

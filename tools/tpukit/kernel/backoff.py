@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tpukit.core import retry
 from tpukit.core.errors import Conflict, Denied, Invalid, NoCapacity, NotFound, NotYet, Transient
 
 AT_ONCE, SOON = 0.0, 0.5
@@ -28,16 +29,11 @@ def after(error: BaseException, failures: int, random: Callable[[], float]) -> W
     if isinstance(error, NotYet):
         return Wait(SOON, recorded=False)
     if isinstance(error, (Invalid, Denied)):
-        return Wait(min(SLOW, 5.0 * 2 ** min(failures - 1, 10)) * _jitter(random), recorded=True)
+        return Wait(retry.spread(retry.growing(failures, 5.0, SLOW), random()), recorded=True)
     asked_for = error.retry_after if isinstance(error, Transient) else 0.0
     wait = max(_growing(failures, random), min(asked_for, SLOW))
     return Wait(wait, recorded=failures > QUIET or isinstance(error, (NoCapacity, NotFound)))
 
 
 def _growing(failures: int, random: Callable[[], float]) -> float:
-    return min(LONGEST, FIRST * 2.0 ** min(failures - 1, 10)) * _jitter(random)
-
-
-def _jitter(random: Callable[[], float]) -> float:
-    """Return a factor from 0.5 to 1, so that keys that failed together are not retried together."""
-    return 0.5 + random() / 2
+    return retry.spread(retry.growing(failures, FIRST, LONGEST), random())

@@ -220,7 +220,7 @@ class Kernel(Generic[T, S]):
     def _group(self, entry: Entry[T]) -> str | None:
         try:
             return self._use.group(entry.value)
-        except Exception as error:
+        except Exception as error:  # an error of one key must not end the round of all  # noqa: BLE001
             if self._keys.due(entry.key, entry.revision):
                 self._fail(self._keys, entry.key, error)
                 self._keys.seen(entry.key, entry.revision)
@@ -229,7 +229,7 @@ class Kernel(Generic[T, S]):
     def _drive(self, group: str, entries: Sequence[Entry[T]]) -> None:
         try:
             self._observe(group, entries)
-        except Exception as error:  # an error of the kernel itself or the store: the other groups continue
+        except Exception as error:  # an error of the kernel itself or the store: the other groups continue  # noqa: BLE001
             self._fail(self._groups, group, error)
         finally:
             self._observing.pop(group, None)
@@ -251,7 +251,7 @@ class Kernel(Generic[T, S]):
                 seen = self._use.observe(group, [entry for entry, _ in held])
         except LeaseLost:  # another driver has one of the keys: the next round leaves it out
             return
-        except Exception as error:
+        except Exception as error:  # an error of one group must not end the round of all  # noqa: BLE001
             self._fail(self._groups, group, error)
             blind = self._groups.lasted(group) >= BLIND_SECONDS and _is_blindness(error)
             for entry, lease in held:
@@ -314,7 +314,7 @@ class Kernel(Generic[T, S]):
                     entry = self._act(entry, lease, decision)
         except LeaseLost:
             return  # another driver has it: nothing is wrong with the key
-        except Exception as error:
+        except Exception as error:  # an error of one key must not end the round of all  # noqa: BLE001
             if isinstance(error, NotFound) and self._gone(entry.key):
                 self._leases.release(lease.name)
                 return

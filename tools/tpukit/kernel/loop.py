@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Protocol
 
+from tpukit.core import retry
 from tpukit.core.clock import Clock
 from tpukit.core.errors import TpukitError
 
@@ -110,7 +111,7 @@ class Loop:
         self._beat = self._clock.monotonic()
         try:
             left = self._once()
-        except Exception as error:
+        except Exception as error:  # a daemon goes on  # noqa: BLE001
             self._trouble(error)
             return 1
         self._finished = self._clock.monotonic()
@@ -133,7 +134,7 @@ class Loop:
         """Wait for the next round. A hint at most halves the wait, because our own writes are hints too."""
         tick = self._tick()
         if self._failures:
-            self._stop.wait(min(LONGEST_WAIT, tick * 2.0 ** min(self._failures, 10)))
+            self._stop.wait(retry.growing(self._failures, tick * 2, LONGEST_WAIT))
         elif not self._stop.wait(min(tick / 2, 1.0)):
             self._wake.wait(max(tick / 2, tick - 1.0))
         self._wake.clear()

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from tpukit.core.clock import Clock
+from tpukit.core.clock import SYSTEM, Clock
 
 Name = tuple[str, str]
 """A thread pool and the work in it. The second part is empty for a group's observation."""
@@ -66,11 +65,11 @@ class UnderWay:
 
     def settle(self, seconds: float) -> bool:
         """Wait up to `seconds` until nothing is under way; return whether that is so."""
-        due = time.monotonic() + seconds
+        due = SYSTEM.monotonic() + seconds
         while self.names():
-            if time.monotonic() >= due:
+            if SYSTEM.monotonic() >= due:
                 return False
-            time.sleep(0.01)
+            SYSTEM.sleep(0.01)
         return True
 
     def close(self) -> None:

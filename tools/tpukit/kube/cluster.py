@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from tpukit.core import retry
+from tpukit.core.clock import SYSTEM
 from tpukit.core.errors import Denied, NotFound, Transient, Unauthenticated
 from tpukit.kube import executing
 from tpukit.kube.answers import Expired, log_lines
@@ -211,7 +212,7 @@ class Cluster:
         *,
         labels: str = "",
         fields: str = "",
-        trouble: Callable[[Transient, float], None] = lambda error, pause: time.sleep(pause),
+        trouble: Callable[[Transient, float], None] = lambda error, pause: SYSTEM.sleep(pause),
         type: Any = None,  # noqa: A002
     ) -> Iterator[Change]:
         """Yield every object of a kind, then each change, without end.
@@ -221,7 +222,7 @@ class Cluster:
         """
         source = self.source(kind, namespace, labels=labels, fields=fields, type=type)
         known: dict[str, Doc] = {}
-        version, pause = "", 0.0
+        version, failures = "", 0
         while True:
             try:
                 if not version:
@@ -229,7 +230,7 @@ class Cluster:
                     yield from _differences(known, objects)
                 with source.events(version, WATCH_SECONDS + 30.0) as events:
                     for event, changed in events:
-                        pause, version = 0.0, changed["metadata"]["resourceVersion"]
+                        failures, version = 0, changed["metadata"]["resourceVersion"]
                         if event == "DELETED":
                             known.pop(changed["metadata"]["uid"], None)
                             yield Change(changed, gone=True)
@@ -239,8 +240,8 @@ class Cluster:
             except Expired:
                 version = ""
             except Transient as error:
-                pause = max(min(LONGEST_PAUSE, pause * 2 or 0.5), min(LONGEST_PAUSE, error.retry_after))
-                trouble(error, pause)
+                failures += 1
+                trouble(error, max(retry.growing(failures, 0.5, LONGEST_PAUSE), min(LONGEST_PAUSE, error.retry_after)))
 
     def call(
         self,

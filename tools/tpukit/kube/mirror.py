@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from tpukit.core import retry
 from tpukit.core.clock import SystemClock
 from tpukit.core.errors import TpukitError, Transient
 from tpukit.kube.answers import Expired
@@ -62,7 +63,7 @@ class Mirror:
         self._synced = False
         self._closed = threading.Event()
         self._stream: BaseHTTPResponse | None = None
-        self._version, self._pause = "", 0.0
+        self._version, self._failures = "", 0
         self._thread = threading.Thread(target=self._run, name=f"mirror {kind} {namespace}", daemon=True)
         self._thread.start()
 
@@ -116,16 +117,17 @@ class Mirror:
                 self._version = ""
             except TpukitError as trouble:
                 error = trouble
-            except Exception as trouble:  # a mirror that ended silently would look current
+            except Exception as trouble:  # a mirror that ended silently would look current  # noqa: BLE001
                 error = Transient(f"reading the cluster failed: {type(trouble).__name__}: {trouble}")
             if self._closed.is_set():
                 return
             if error:
                 self._version = ""
                 self._note(error)
-            self._pause = min(self._longest_pause, self._pause * 2 or _FIRST_PAUSE)
+            self._failures += 1
+            pause = retry.growing(self._failures, _FIRST_PAUSE, self._longest_pause)
             asked = min(error.retry_after, _MOST_RETRY_AFTER) if isinstance(error, Transient) else 0.0
-            self._closed.wait(max(asked, self._pause * random.uniform(0.5, 1.0)))  # noqa: S311
+            self._closed.wait(max(asked, retry.spread(pause, random.random())))  # noqa: S311
 
     def _follow(self) -> None:
         """Follow the stream until the server ends it in good order; the next call continues from the same version."""
@@ -163,7 +165,7 @@ class Mirror:
         return self._share(thing)
 
     def _take(self, event: str, thing: Doc) -> None:
-        self._version, self._pause = thing["metadata"]["resourceVersion"], 0.0
+        self._version, self._failures = thing["metadata"]["resourceVersion"], 0
         self._fresh = self._now()
         if event == "BOOKMARK":
             return

@@ -15,7 +15,7 @@ def together(*reads: Callable[[], Any]) -> list[Any]:
     def run(number: int) -> None:
         try:
             results[number] = reads[number]()
-        except BaseException as error:
+        except BaseException as error:  # raised where the results are collected  # noqa: BLE001
             errors[number] = error
 
     threads = [threading.Thread(target=run, args=(number,), daemon=True) for number in range(1, len(reads))]

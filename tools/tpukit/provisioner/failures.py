@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 
+from tpukit.core import retry
 from tpukit.google import refusals
 from tpukit.google.gke import Operation
 from tpukit.provisioner.observation import Tries
@@ -48,7 +49,7 @@ def after(
     kind = kind_of(message, refused=refused)
     following = (tries.choice + 1) % max(1, choices)
     rounds = tries.rounds + (following == 0)
-    pause = min(LONGEST, FIRST * 2.0 ** min(rounds - 1, 10)) * jitter(pool, rounds) if following == 0 else 0.0
+    pause = retry.growing(rounds, FIRST, LONGEST) * jitter(pool, rounds) if following == 0 else 0.0
     return Tries(
         choice=following,
         errors=tries.errors + (kind == "error"),
@@ -70,7 +71,7 @@ def unused(tries: Tries, message: str, choices: int, now: float, created: float)
         errors=tries.errors,
         rounds=rounds,
         at=now,
-        not_before=now + min(UNUSED_LONGEST, UNUSED_FIRST * 2.0 ** min(rounds - 1, 10)),
+        not_before=now + retry.growing(rounds, UNUSED_FIRST, UNUSED_LONGEST),
         kind=UNUSED,
         why=message[:_MOST_WORDS],
         operation=tries.operation,

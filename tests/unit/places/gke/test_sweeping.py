@@ -176,7 +176,7 @@ def test_sweep_goes_on_after_a_cluster_that_is_away_and_sweeps_those_that_jobs_w
     place = GkePlace(
         tmp_path, clock, lambda: SENDER, clusters=clusters, log_workers=0, connect=DirectLister
     )  # fmt: skip
-    plan = replace(handle().plan, cluster=ClusterName("there", there.server, "uid-of-there"))
+    plan = replace(handle().plan, target=ClusterName("there", there.server, "uid-of-there"))
     place.submit(handle(plan=plan))
     here.away = True
     removed, complaints = swept(here, place, Known(ended=[plan]))

@@ -20,7 +20,7 @@ from tpukit.places.tpu_vm.machines import NODES, assess
 
 STORE = target.store_label("this-store")
 SPEC = JobSpec.from_json({"name": "train", "tpu": "v4-16", "slices": 2, "command": ["x"], "capacity": "spot"})
-PLAN = replace(plan.make(SPEC, Settings(), "tpu-vm"), vms=VmTarget("p", "us-central2-b", "ada"))
+PLAN = replace(plan.make(SPEC, Settings(), "tpu-vm"), target=VmTarget("p", "us-central2-b", "ada"))
 NODE_STATES = ["READY", "CREATING", "PREEMPTED", "TERMINATED", "REPAIRING", "STOPPED", "DELETING", "", None]
 QUEUED_STATES = ["CREATING", "ACCEPTED", "WAITING_FOR_RESOURCES", "PROVISIONING", "ACTIVE", "SUSPENDING", "SUSPENDED"]
 QUEUED_STATES += ["FAILED", "DELETING"]
@@ -45,7 +45,7 @@ def test_request_that_expired_is_made_again_for_the_same_attempt():
 @pytest.mark.parametrize(("on", "seconds"), [((), 86400), (("mine", "yours"), 0)])
 def test_request_of_a_job_expires_with_the_limit_for_unattended_hardware(on, seconds):
     assert target.is_own(PLAN)
-    own = replace(PLAN, vms=VmTarget("p", "us-central2-b", "ada", on))
+    own = replace(PLAN, target=VmTarget("p", "us-central2-b", "ada", on))
     assert {one.valid_seconds for one in target.requests(own, 0, "store", "key")} == {seconds}
 
 
@@ -134,7 +134,7 @@ def test_failed_request_says_why(error, reason):
     assert failed is not None and failed.reason is reason
 
 
-NAMED = replace(PLAN, vms=VmTarget("p", "us-central2-b", "ada", ("mine",)))
+NAMED = replace(PLAN, target=VmTarget("p", "us-central2-b", "ada", ("mine",)))
 ANOTHER = {target.JOB: "another-abcde", target.ATTEMPT: "3", target.SHARED_STORE: STORE}
 
 
@@ -181,7 +181,7 @@ def test_named_tpu_vm_is_recreated_unless_the_same_store_did_so(state, number, r
 @pytest.mark.parametrize("state", ["READY", "CREATING", "PREEMPTED"])
 def test_named_tpu_vm_is_known_by_its_id_or_by_the_label_of_the_store(labels, number, strangers, state):
     nodes = {"mine": Node("mine", number, state, hosts=(Host("10.0.0.2"),), labels=labels)}
-    sent = replace(NAMED, vms=VmTarget("p", "us-central2-b", "ada", ("mine",), ids=("1",)))
+    sent = replace(NAMED, target=VmTarget("p", "us-central2-b", "ada", ("mine",), ids=("1",)))
     seen = assess(Handle(sent, Attempt(0, stage=0, origin=0)), nodes, {}, STORE)
     assert seen.strangers == strangers
     assert (seen.nodes == (None,)) is bool(strangers)
@@ -192,7 +192,7 @@ def test_queued_resource_of_another_user_has_the_name_of_a_tpu_vm_that_is_gone()
     request = Queued("mine", "ACCEPTED", nodes=("mine",), id="later")
     assert assess(reapplied(), {}, {"mine": request}, STORE).strangers == ("mine",)
     theirs = Queued("mine", "SUSPENDED", nodes=("mine",), id="then")
-    sent = replace(NAMED, vms=VmTarget("p", "us-central2-b", "ada", ("mine",), ids=("1", "then")))
+    sent = replace(NAMED, target=VmTarget("p", "us-central2-b", "ada", ("mine",), ids=("1", "then")))
     assert assess(replace(reapplied(), plan=sent), {}, {"mine": theirs}, STORE).queued == (theirs,)
 
 

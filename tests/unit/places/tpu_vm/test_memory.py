@@ -21,7 +21,7 @@ from tpukit.places.tpu_vm.shared_code import Code
 from unit.places.tpu_vm.test_machines import PLAN, handle, node
 
 ATTEMPTS = 30
-ELSEWHERE = replace(PLAN, vms=replace(target.of(PLAN), zone="us-central1-a"))
+ELSEWHERE = replace(PLAN, target=replace(target.of(PLAN), zone="us-central1-a"))
 
 
 @dataclass

@@ -95,7 +95,7 @@ class Machine:
         settings = Settings.from_json({"project": "tpu-project", "zone": ZONE, "ssh_user": "ada"})
         made = plan.make(JobSpec.from_json(spec | {"workdir": f"gs://bucket/{name}"}), settings, "tpu-vm", taken=())
         if on:
-            made = replace(made, vms=VmTarget("", "", "", on))
+            made = replace(made, target=VmTarget("", "", "", on))
         made = self.place.prepare(made)
         job = Job(made.id, "tpu-vm", made.team, "ada", self.world.clock.now(), plan=made.to_json())
         self.store.create(JOBS, made.id, job)

@@ -131,7 +131,7 @@ def test_refusal_that_asks_for_a_pause_is_told_to_whoever_asked(emulator):
 
 def test_storage_that_asks_for_a_pause_is_left_alone_for_as_long(emulator, monkeypatch):
     pauses: list[float] = []
-    monkeypatch.setattr(objects.time, "sleep", pauses.append)
+    monkeypatch.setattr(objects.SYSTEM, "sleep", pauses.append)
     emulator.cloud.faults.set(Fault("refuse", match="GET .*b/none/o", status=503, seconds=9.0, times=1))
     with pytest.raises(Exception, match="listing gs://none/x"):
         objects.listed("gs://none/x")

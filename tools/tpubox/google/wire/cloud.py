@@ -229,7 +229,7 @@ class Cloud:
                     after = effect(self, operation)
                 elif operation["fail"]:
                     self.fail(operation)
-        except Exception as raised:
+        except Exception as raised:  # the operation ends with it  # noqa: BLE001
             return _Ending(operation, None, raised)
         return _Ending(operation, after, None)
 
@@ -239,7 +239,7 @@ class Cloud:
             if ending.after:
                 try:
                     ending.after()
-                except Exception as error:
+                except Exception as error:  # the operation ends with it  # noqa: BLE001
                     raised = error
             if not self._closed:  # otherwise it ends at the next start
                 self._note_end(ending, raised)

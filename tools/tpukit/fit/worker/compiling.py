@@ -104,7 +104,7 @@ class Compiler:
         except stages.DeviceAssignmentMismatchError:
             self.found.remove(record)  # JAX reports this better to the program
             raise
-        except Exception as error:
+        except Exception as error:  # the compiler raises many kinds of errors  # noqa: BLE001
             record["error"] = _error(error, self.roots, stack)
             held = [one.sharding for one in metas]
             places = [None if _unspecified(one) else one for one in params["out_shardings"]]

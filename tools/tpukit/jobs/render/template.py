@@ -79,7 +79,7 @@ def _compiled() -> BytecodeCache | None:
         def load_bytecode(self, bucket: Bucket) -> None:
             try:
                 super().load_bytecode(bucket)
-            except Exception:  # a damaged cache raises many kinds of errors
+            except Exception:  # a damaged cache raises many kinds of errors  # noqa: BLE001
                 bucket.reset()
 
         def dump_bytecode(self, bucket: Bucket) -> None:

@@ -6,12 +6,12 @@ import errno
 import logging
 import sqlite3
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from tpukit.core.clock import SYSTEM
 from tpukit.core.errors import Conflict, Denied, TpukitError, Transient
 from tpukit.kernel.store import migrations
 
@@ -122,7 +122,7 @@ class File:
                     before = current
                     try:
                         wake()
-                    except Exception:
+                    except Exception:  # the watch goes on  # noqa: BLE001
                         _log.exception("what a change of the store woke failed")
             if own:
                 own.close()
@@ -187,15 +187,15 @@ def _version(db: sqlite3.Connection) -> int:
 
 def _wait_for_wal(db: sqlite3.Connection) -> None:
     """Turn on WAL mode, which does not wait for other processes by itself."""
-    until = time.monotonic() + WAIT_SECONDS
+    until = SYSTEM.monotonic() + WAIT_SECONDS
     while True:
         try:
             db.execute("PRAGMA journal_mode = WAL")
             return
         except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode & _CLASS != sqlite3.SQLITE_BUSY or time.monotonic() > until:
+            if error.sqlite_errorcode & _CLASS != sqlite3.SQLITE_BUSY or SYSTEM.monotonic() > until:
                 raise
-            time.sleep(0.01)
+            SYSTEM.sleep(0.01)
 
 
 def _translation(path: Path, error: sqlite3.DatabaseError | OSError) -> TpukitError:

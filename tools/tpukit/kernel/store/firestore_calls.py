@@ -6,12 +6,12 @@ import logging
 import os
 import random
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from tpukit.core import resources
+from tpukit.core import resources, retry
+from tpukit.core.clock import SYSTEM
 from tpukit.core.errors import Denied, Invalid, NotFound, TpukitError, Transient
 from tpukit.kernel.store.pacing import TokenBucket
 
@@ -98,7 +98,7 @@ class Calls:
                 for response in stream:
                     if response._pb.WhichOneof("response_type") != "target_change":
                         changed()
-            except Exception as error:  # any error: the listener asks the server next
+            except Exception as error:  # any error: the listener asks the server next  # noqa: BLE001
                 _log.debug("a listener ended: %s", error)
             finally:
                 done.set()
@@ -116,10 +116,10 @@ class Calls:
 
     def now(self) -> float:
         at, steady = self._clock
-        if time.monotonic() - steady > CLOCK_SECONDS:
+        if SYSTEM.monotonic() - steady > CLOCK_SECONDS:
             self.moment()
             at, steady = self._clock
-        return at + time.monotonic() - steady
+        return at + SYSTEM.monotonic() - steady
 
     def moment(self) -> Any:
         """Return the server's current time."""
@@ -128,7 +128,7 @@ class Calls:
     def read(self, documents: Sequence[Any]) -> list[Any]:
         """Return snapshots in the order of their documents, all of one moment."""
         with self._translated():
-            before = time.monotonic()
+            before = SYSTEM.monotonic()
             snapshots = {snapshot.reference.path: snapshot for snapshot in self.client.get_all(documents, **self._once)}
         read = [snapshots[document.path] for document in documents]
         self._clock = (read[0].read_time.timestamp(), before)
@@ -143,19 +143,17 @@ class Calls:
         from google.api_core import exceptions
 
         refusals = (exceptions.FailedPrecondition, exceptions.AlreadyExists, exceptions.NotFound)
-        for attempt in range(TRIES):
+
+        def commit() -> list[Any]:
             self._writes.take(len(batch))
-            try:
-                with self._translated():
-                    try:
-                        return list(batch.commit(**self._once))
-                    except refusals as error:
-                        raise Refused from error
-            except _Busy:
-                if attempt == TRIES - 1:
-                    raise
-                time.sleep(random.uniform(0.0, 0.02 * 2**attempt))  # noqa: S311
-        raise AssertionError
+            with self._translated():
+                try:
+                    return list(batch.commit(**self._once))
+                except refusals as error:
+                    raise Refused from error
+
+        pauses = (random.uniform(0.0, retry.growing(tries, 0.02, 60.0)) for tries in range(1, TRIES))  # noqa: S311
+        return retry.call(commit, pauses, SYSTEM.sleep, lambda error, pause: isinstance(error, _Busy))
 
     @contextmanager
     def _translated(self) -> Iterator[None]:

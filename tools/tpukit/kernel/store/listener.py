@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable
 from contextlib import suppress
+
+from tpukit.core.clock import SYSTEM
 
 RENEW_SECONDS = 600.0
 PAUSE_SECONDS = 1.0
@@ -67,12 +68,12 @@ class Listener:
         """Listen until it is time for a new listener, or this one fails."""
         try:
             unsubscribe = self._subscribe(lambda: self._tell("_changed"), self.trouble)
-        except Exception as error:  # whatever the client raises, it is retried later
+        except Exception as error:  # whatever the client raises, it is retried later  # noqa: BLE001
             _log.debug("no listener: %s", error)
             return
         try:
-            until = time.monotonic() + RENEW_SECONDS
-            while not self._stopped and time.monotonic() < until:
+            until = SYSTEM.monotonic() + RENEW_SECONDS
+            while not self._stopped and SYSTEM.monotonic() < until:
                 self._wait(PROBE_SECONDS, ("_changed", "_trouble"))
                 if self._trouble or not (self._changed or self._reachable()):
                     return
@@ -80,7 +81,7 @@ class Listener:
                     self._changed = False
                     try:
                         self._wake()
-                    except Exception:
+                    except Exception:  # the watch goes on  # noqa: BLE001
                         _log.exception("what a change of the store woke failed")
         finally:
             with suppress(Exception):  # it may have ended by itself

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
+
+from tpukit.core.clock import SYSTEM
 
 
 class TokenBucket:
@@ -14,8 +15,8 @@ class TokenBucket:
         self,
         rate: float,
         *,
-        now: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
+        now: Callable[[], float] = SYSTEM.monotonic,
+        sleep: Callable[[float], None] = SYSTEM.sleep,
     ) -> None:
         """Create a bucket. `rate`: tokens a second, and the most that are saved up."""
         assert rate > 0

@@ -10,7 +10,6 @@ their last transactions may be missing, each as a whole; no process holds a leas
 from __future__ import annotations
 
 import sqlite3
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -19,6 +18,7 @@ from typing import Any, Generic
 
 import msgspec
 
+from tpukit.core.clock import SYSTEM
 from tpukit.core.errors import Conflict
 from tpukit.kernel.store import (
     LAPSED_SECONDS,
@@ -44,7 +44,7 @@ POLL_SECONDS = 0.2
 class SqliteStore:
     address = "sqlite"
 
-    def __init__(self, path: Path, now: Callable[[], float] = time.time) -> None:
+    def __init__(self, path: Path, now: Callable[[], float] = SYSTEM.now) -> None:
         self.path = path
         self.now = now
         self._file = File(path)

@@ -100,7 +100,7 @@ class GkePlace:
     def prepare(self, plan: Plan) -> Plan:
         from tpukit.jobs.render import jobset as manifest
 
-        plan = replace(plan, cluster=self.clusters.current())
+        plan = replace(plan, target=self.clusters.current())
         manifest.check(plan)
         return plan
 

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from tpukit.core import retry
 from tpukit.core.clock import Clock
 from tpukit.core.errors import TpukitError
 from tpukit.places import log_progress, progress, trainer_lines
@@ -194,7 +195,7 @@ class PodLogs:
         except TpukitError:
             host.failures += 1
             if host.due != float("inf"):
-                host.due = self._clock.monotonic() + min(LONGEST_PAUSE, self._interval() * 2**host.failures)
+                host.due = self._clock.monotonic() + retry.growing(host.failures, self._interval() * 2, LONGEST_PAUSE)
             return False
         host.failures = 0
         self._note(host, lines)

@@ -24,7 +24,7 @@ from tpukit.core import fence, paths
 from tpukit.core.clock import Clock
 from tpukit.core.errors import Invalid, NotFound, Problem, TpukitError, Transient
 from tpukit.jobs import snapshots as stage
-from tpukit.jobs.plan import UPLOADER_JOB, Plan, host_name
+from tpukit.jobs.plan import UPLOADER_JOB, Plan, ThisMachine, host_name
 from tpukit.jobs.reasons import Reason, State
 from tpukit.jobs.records import Attempt
 from tpukit.places import checkpoint_folder, lines, log_tail, peers, progress
@@ -82,7 +82,7 @@ class LocalPlace:
         self._saves: dict[Path, tuple[float, int]] = {}  # by attempt: when its workdir was scanned, and the result
 
     def prepare(self, plan: Plan) -> Plan:
-        return replace(plan, machine=self._identity())
+        return replace(plan, target=ThisMachine(self._identity()))
 
     def taken(self, plan: Plan) -> frozenset[str]:
         """Return the ids of run folders, which may outlive the store that has their jobs."""

@@ -109,8 +109,8 @@ class TpuVmPlace:
         vms = replace(plan.vms or VmTarget("", "", ""), project=settings.project, zone=settings.zone)
         posix = self._client(settings.project).login(self._channel_of(plan).public_key())
         user = settings.ssh_user or posix or target.login_user(settings)
-        plan = replace(plan, vms=replace(vms, user=user, os_login=bool(posix)))
-        return replace(plan, vms=replace(target.of(plan), ids=self._acquiring(plan).ids(plan))) if named else plan
+        plan = replace(plan, target=replace(vms, user=user, os_login=bool(posix)))
+        return replace(plan, target=replace(target.of(plan), ids=self._acquiring(plan).ids(plan))) if named else plan
 
     def taken(self, plan: Plan) -> frozenset[str]:
         """Return the names of queued resources, including those of other users."""

@@ -13,13 +13,13 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 
+from tpukit.core.clock import SYSTEM
 from tpukit.core.errors import Transient
 
 MARK = "TPUKIT_POD"
@@ -276,7 +276,7 @@ def kill_strays(folder: Path) -> list[int]:
         empty = 0 if found else empty + 1
         if empty == 2:  # a process has no readable environment during exec
             break
-        time.sleep(0.01)
+        SYSTEM.sleep(0.01)
     return list(killed)
 
 

@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from tpukit.cli import context, submission
+from tpukit.cli import context
 from tpukit.core.clock import ManualClock
 from tpukit.core.errors import Denied, Invalid, Transient
 from tpukit.jobs import plan
 from tpukit.jobs.reasons import State
 from tpukit.jobs.records import JOBS, PLAN_BYTES, Job
 from tpukit.jobs.spec import JobSpec, Settings
+from tpukit.jobs.use_cases import submission
 from tpukit.kernel.store import Store
 from tpukit.places.capabilities import Capabilities
 from tpukit.places.workdirs import Workdirs
@@ -62,7 +63,7 @@ def made(**fields: Any) -> plan.Plan:
 
 
 def test_settle_same_file_twice_gets_two_ids_though_no_store_knows_the_other(store):
-    ids = {submission.settle(made()).id for _ in range(20)}
+    ids = {submission.settle(context.session(), made()).id for _ in range(20)}
     assert len(ids) == 20
     assert all(one.startswith("train-") and len(one) == len("train-") + 5 for one in ids)
 
@@ -78,7 +79,7 @@ def test_record_whose_answers_are_lost_is_one_job(store, monkeypatch, lost):
         return entry
 
     monkeypatch.setattr(store, "create", losing)
-    sent = submission.record(submission.settle(made()))
+    sent = submission.record(context.session(), submission.settle(context.session(), made()))
     assert store.keys(JOBS) == {sent.id}
     assert len(store.events(JOBS, sent.id)) == 1
     assert store.get(JOBS, sent.id).value.submission
@@ -89,15 +90,15 @@ def test_record_whose_store_stays_away_says_that_it_may_be_there(store, monkeypa
         raise Transient("no route")
 
     monkeypatch.setattr(store, "create", away)
-    settled = submission.settle(made())
+    settled = submission.settle(context.session(), made())
     with pytest.raises(Transient, match=f"tpu job show {settled.id}"):
-        submission.record(settled)
+        submission.record(context.session(), settled)
 
 
 def test_record_under_an_id_that_another_submission_took_gets_another_and_holds_nothing_of_the_other(store):
-    settled = submission.settle(made())
-    first = submission.record(settled)
-    second = submission.record(settled)
+    settled = submission.settle(context.session(), made())
+    first = submission.record(context.session(), settled)
+    second = submission.record(context.session(), settled)
     assert first.id != second.id
     assert store.keys(JOBS) == {first.id, second.id}
     assert {lease.name for lease in store.leases()} == {f"jobs/{second.id}"}
@@ -112,7 +113,7 @@ def test_record_puts_the_code_where_other_drivers_find_it_before_the_job_can_be_
             return ""
 
     monkeypatch.setattr(context, "places", lambda: {"local": Sharing()})
-    sent = submission.record(submission.settle(made()))
+    sent = submission.record(context.session(), submission.settle(context.session(), made()))
     assert seen == [(sent.id, False)]
 
 
@@ -135,7 +136,7 @@ def test_record_whose_code_cannot_be_shared_now_records_nothing(store, monkeypat
 
     monkeypatch.setattr(context, "places", lambda: {"local": Away()})
     with pytest.raises(Transient, match="bucket"):
-        submission.record(submission.settle(made()))
+        submission.record(context.session(), submission.settle(context.session(), made()))
     assert not store.keys(JOBS)
 
 
@@ -145,21 +146,21 @@ def test_record_whose_code_may_not_be_shared_says_so_and_is_sent(store, monkeypa
             return "gs://runs: permission denied"
 
     monkeypatch.setattr(context, "places", lambda: {"local": Closed()})
-    sent = submission.record(submission.settle(made()))
+    sent = submission.record(context.session(), submission.settle(context.session(), made()))
     assert store.keys(JOBS) == {sent.id}
     assert "only a driver on this machine can start it: gs://runs: permission denied" in capsys.readouterr().err
 
 
 def test_record_of_a_plan_without_room_for_its_history_is_refused_before_it_is_sent(store):
     with pytest.raises(Invalid, match="bytes"):
-        submission.record(submission.settle(made(config={"x": "x" * PLAN_BYTES})))
+        submission.record(context.session(), submission.settle(context.session(), made(config={"x": "x" * PLAN_BYTES})))
     assert not store.keys(JOBS)
 
 
 @pytest.fixture
 def left(store, tmp_path) -> plan.Plan:
     """Return a job that marked the folder that its file names."""
-    one = submission.settle(made(workdir=str(tmp_path / "work")))
+    one = submission.settle(context.session(), made(workdir=str(tmp_path / "work")))
     Workdirs().claim(one, one.workdir, this_machine=True)
     return one
 
@@ -173,17 +174,17 @@ def test_settle_in_a_workdir_with_the_output_of_another_job_is_refused(store, le
     recorded(store, left, state)
     (tmp_path / "work" / "result.json").touch()
     with pytest.raises(Invalid, match=f"holds the output of job {left.id}"):
-        submission.settle(made(workdir=left.workdir))
+        submission.settle(context.session(), made(workdir=left.workdir))
 
 
 def test_settle_with_resume_in_a_workdir_with_the_output_of_another_job_is_sent(store, left, tmp_path):
     (tmp_path / "work" / "result.json").touch()
-    assert submission.settle(replace(made(workdir=left.workdir), resume=True)).resume
+    assert submission.settle(context.session(), replace(made(workdir=left.workdir), resume=True)).resume
 
 
 def test_settle_in_the_workdir_of_a_job_that_ended_without_output_is_sent_and_may_claim_it(store, left):
     recorded(store, left, State.FAILED)
-    one = submission.settle(made(workdir=left.workdir))
+    one = submission.settle(context.session(), made(workdir=left.workdir))
     Workdirs().claim(one, one.workdir, this_machine=True)
 
 
@@ -192,7 +193,7 @@ def test_settle_in_the_workdir_of_a_job_that_may_still_run_is_refused(store, lef
     if known:
         recorded(store, left, State.RUNNING)
     with pytest.raises(Invalid, match=f"is the workdir of job {left.id}"):
-        submission.settle(made(workdir=left.workdir))
+        submission.settle(context.session(), made(workdir=left.workdir))
 
 
 def test_settle_in_a_bucket_that_cannot_be_read_warns_and_is_sent(store, monkeypatch, capsys):
@@ -200,5 +201,5 @@ def test_settle_in_a_bucket_that_cannot_be_read_warns_and_is_sent(store, monkeyp
         raise Denied("no storage.objects.get")
 
     monkeypatch.setattr(Workdirs, "held", denied)
-    assert submission.settle(made(workdir="gs://bucket/run")).id
+    assert submission.settle(context.session(), made(workdir="gs://bucket/run")).id
     assert "could not check whether gs://bucket/run holds another job's output" in capsys.readouterr().err

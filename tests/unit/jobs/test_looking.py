@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from support.gke_driving import Driving
-from tpukit.cli import context, unattended
+from tpukit.cli import context
 from tpukit.jobs.reasons import State
 from tpukit.jobs.records import JOBS
+from tpukit.jobs.use_cases import looking
 
 
 @pytest.fixture
@@ -30,7 +31,7 @@ def undriven(driving: Driving, **fields) -> str:
 
 def shown(driving: Driving, job_id: str):
     before = driving.store.get(JOBS, job_id)
-    (job,) = unattended.as_seen_by_places([before.value])
+    (job,) = looking.as_seen_by_places(context.session(), [before.value])
     assert driving.store.get(JOBS, job_id) == before, "looking changes no record"
     return job
 
