@@ -93,27 +93,9 @@ def test_new_one_begins_with_the_snapshot_of_its_build_and_has_keys_of_its_own(b
         for part in ("token", "certificates/accounts.key"):
             assert (box.folder / part).read_bytes() != (second.folder / part).read_bytes()
         assert second.cluster.list("ClusterQueue") == []
-        gets_slices_of_a_second_kind_beside_those_of_the_first(second)
     finally:
         second.tpu("down")
     assert box.status()["running"]
-
-
-def gets_slices_of_a_second_kind_beside_those_of_the_first(running):
-    """Add slices while the sandbox runs. The queue hands out the chips of both kinds."""
-
-    def chips():
-        queue = running.cluster.get("ClusterQueue", "tpu")
-        flavors = [flavor for group in queue["spec"]["resourceGroups"] for flavor in group["flavors"]]
-        quotas = {one["name"]: {of["name"]: of["nominalQuota"] for of in one["resources"]} for one in flavors}
-        return {name: of["google.com/tpu"] for name, of in quotas.items() if "google.com/tpu" in of}
-
-    running.tpu("up", "--slices", "v4-8=1")
-    first = chips()
-    running.tpu("up", "--slices", "v4-16:spot=1")
-    assert list(first.values()) == ["4"]
-    assert chips() == {**first, "v4-2x2x2-spot": "8"}
-    until(lambda: len(running.cluster.list("Node")) == 4)  # one host, two hosts, and the CPU pool
 
 
 def test_down_leaves_no_process_and_no_file(home):
