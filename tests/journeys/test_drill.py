@@ -42,7 +42,7 @@ def test_drill_right_program_is_exact_and_leaves_nothing(tpu):
 def test_drill_lost_data_position_is_named_with_its_batches(tpu, tmp_path):
     page, junit = tmp_path / "report.html", tmp_path / "drill.xml"
     options = ("--only", "kill-0-1", "--require", "exact", "--html", page, "--junit", junit)
-    result = drilled(tpu, job(tpu, "data_position"), *options, code=1)
+    result = drilled(tpu, job(tpu, "data_position", env={"DIGESTS": "1"}), *options, code=1)
     (one,) = result["losses"]
     assert one["verdict"] == "repeats batches"
     assert one["batches_shifted_by"] == one["resumed_at"] - 1

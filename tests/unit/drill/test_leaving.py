@@ -71,3 +71,10 @@ def test_judge_save_whose_end_was_not_seen_and_that_was_restored_is_not_blamed()
     unseen = tuple(replace(save, done=False, began=29.5) if save.step == 30 else save for save in broken.saves)
     verdict = judge(program.unbroken(), replace(broken, saves=unseen), saving_seconds=0.1, grace=8.0)
     assert (verdict.word, verdict.steps_lost) == (Word.EXACT, 1), verdict.text
+
+
+def test_judge_two_slow_steps_after_sigterm_on_a_busy_machine_are_no_training_on():
+    program = Program(every=3)
+    broken = told(program, 28, 30)
+    verdict = judge(program.unbroken(), broken, saving_seconds=0.1, grace=3.0)
+    assert verdict.word is Word.EXACT, verdict.text

@@ -250,7 +250,8 @@ def _exact(case: _Case) -> Said:
 def _not_back(run: Broken) -> Said:
     loss = run.loss
     why = run.given_up or run.ended.message or "no further step was reported"
-    spoilt = loss.when in DURING_SAVE or loss.what is What.DISK_FULL or loss.damage is not Damage.NONE
+    in_save = loss.when in DURING_SAVE or run.struck[-1].saving >= 0
+    spoilt = in_save or loss.what is What.DISK_FULL or loss.damage is not Damage.NONE
     # An attempt that the drill stopped for its silence did not fail on the checkpoint: it may have been slow to start.
     failed = not run.given_up and any(run.ended.failures[run.struck[-1].attempt + 1 :])
     return Word.UNREADABLE if spoilt and failed else Word.NOT_BACK, f"no step came after the loss: {why}"

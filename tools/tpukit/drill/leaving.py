@@ -26,8 +26,12 @@ def trained_on(run: Broken, struck: Struck, grace: float) -> bool:
     A place may deliver SIGTERM a second or two after the strike: steps in the first half of the grace prove nothing.
     """
     seconds = _last_report(run, struck) - struck.at
+    steps = max((one.step for one in run.trace if one.attempt == struck.attempt), default=struck.step) - struck.step
     return (
-        is_told(run) and seconds > grace / 2 and seconds + STEPS_IN_FLIGHT * _step_seconds(run, struck) >= 0.9 * grace
+        is_told(run)
+        and steps > STEPS_IN_FLIGHT
+        and seconds > grace / 2
+        and seconds + STEPS_IN_FLIGHT * _step_seconds(run, struck) >= 0.9 * grace
     )
 
 
