@@ -128,7 +128,7 @@ def test_deploy_dry_run_prints_what_a_run_calls_and_calls_nothing(machine, deplo
     ("words", "said"),
     [
         (["--store", "sqlite"], "pods cannot reach sqlite"),
-        (["--results", "/tmp/results"], "pods retain nothing themselves"),
+        (["--results", "/tmp/results"], "disks of pods are not retained"),
         (["--tpu", "v99-4"], "v99-4"),
     ],
 )

@@ -145,7 +145,7 @@ def test_screen_on_a_terminal_has_a_bar_and_a_time_for_each_running_resource():
 
 
 def test_screen_told_to_leave_says_what_happens_next():
-    assert "Once more kills it" in drawn(terminal=True, leave=True)
+    assert "Another Ctrl-C kills Terraform" in drawn(terminal=True, leave=True)
 
 
 def test_plan_table_names_each_change_once():

@@ -150,7 +150,7 @@ def test_large_result_is_read_from_where_workers_wrote_it_and_nowhere_else(front
 def test_store_that_is_away_is_said_to_be_and_the_process_is_alive(tmp_path):
     class Away(SqliteStore):
         def _gone(self, *_, **__):
-            raise Transient("the store is away", retry_after=7)
+            raise Transient("the store is unreachable", retry_after=7)
 
         get = list = lease = _gone
 

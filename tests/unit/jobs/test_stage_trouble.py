@@ -123,7 +123,7 @@ def test_snapshot_file_that_vanishes_meanwhile_is_left_out_and_one_that_always_d
 
     files = code_files.files
     monkeypatch.setattr(code_files, "files", lambda *arguments: gone.touch() or files(*arguments))
-    with pytest.raises(Invalid, match="come and go while they are staged") as error:
+    with pytest.raises(Invalid, match="appear and disappear during staging") as error:
         stage.snapshot(code, shelf)
     assert "swap" in said(error)[0]
     assert [path.name for path in shelf.iterdir()] == [made.digest]

@@ -148,7 +148,7 @@ def find(name: str) -> Job:
     meant = [job_id for job_id in matches if job_id.rsplit("-", 1)[0] == name] or matches
     if len(meant) == 1 or meant is not matches:
         return max((get(job_id) for job_id in meant), key=lambda job: job.created)
-    raise NotFound(f"{name} could be {', '.join(sorted(matches))}", hint="write more of the id")
+    raise NotFound(f"{name} could be {', '.join(sorted(matches))}", hint="write more characters of the id")
 
 
 def get(job_id: str) -> Job:

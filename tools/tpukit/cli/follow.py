@@ -94,8 +94,8 @@ class Follower:
                         if not isinstance(seen, TpukitError) and seen.state is not State.PENDING:
                             break
                     if self._clock.monotonic() > due:
-                        text = f"{job.place} did not take it in {HAND_OVER_SECONDS:.0f} s"
-                        context.say(self._id, f"{text}; `tpu serve` tries on, `tpu job show {self._id}` says why")
+                        text = f"{job.place} did not accept the job within {HAND_OVER_SECONDS:.0f} s"
+                        context.say(self._id, f"{text}; `tpu serve` keeps trying, `tpu job show {self._id}` shows why")
                         break
                     self._clock.sleep(TICK_SECONDS)
             except Transient as error:
@@ -148,7 +148,7 @@ class Follower:
         now = self._clock.monotonic()
         if now - self._observed_at < AWAY_SECONDS:
             if self._driven_by:
-                context.say(self._id, "driven from here now")
+                context.say(self._id, "driven by this terminal now")
             self._driven_by = ""
             return
         if now - self._asked_at < AWAY_SECONDS:
@@ -163,7 +163,7 @@ class Follower:
         from tpukit.cli import context
 
         if not self._away:
-            context.say(self._id, f"{error}\n  tried again; the job does not depend on it")
+            context.say(self._id, f"{error}\n  retrying; the job keeps running meanwhile")
         self._away = str(error)
 
     def _lose(self, hosts: Sequence[HostView]) -> None:
@@ -227,9 +227,9 @@ class Follower:
             try:
                 ask_to_stop(self._id)
             except TpukitError as error:
-                context.say(self._id, f"it was not told to stop: {error}")
+                context.say(self._id, f"the request to stop could not be recorded: {error}")
                 return None
-            context.say(self._id, "is being stopped; Ctrl-C again detaches from it")
+            context.say(self._id, "stopping; press Ctrl-C again to detach")
         return None
 
     def _ask(self) -> str:
@@ -249,7 +249,7 @@ class Follower:
         from tpukit.cli import context, unattended
 
         self._driver.close()
-        text = f"detached: {self._id} goes on; `tpu job stop {self._id}` stops it"
+        text = f"detached: {self._id} keeps running; `tpu job stop {self._id}` stops it"
         with suppress(OSError, TpukitError):
             click.echo(text, err=True)
             unattended.say([context.get(self._id)])

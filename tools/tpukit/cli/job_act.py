@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from tpukit.jobs.records import Job
     from tpukit.sharing.windows import Window
 
-NOTHING_RUNS = "Nothing of it runs."
-_on = click.option("--on", default="", metavar="TPU", help="On another TPU.")
+NOTHING_RUNS = "No process of the job runs."
+_on = click.option("--on", default="", metavar="TPU", help="TPU to run on, instead of the one that the job had.")
 detach_option = click.option("--detach", is_flag=True, help="Return at once; `tpu serve` drives it.")
 
 
@@ -162,9 +162,9 @@ def left_behind(record: Job) -> str:
 
     place = context.places().get(record.place)
     if not record.attempts:
-        return "It never began."
+        return "The job never started."
     if place is None:
-        return f"What it left in {record.place} is not known."
+        return f"It is unknown what the job left in {record.place}."
     try:
         handle = Handle.of(record)
         seen = place.observe([handle])[0] if place.group(Plan.from_json(record.plan)) is not None else None
@@ -179,7 +179,7 @@ def left_behind(record: Job) -> str:
             )
         if not record.attempts[-1].state.ended and (driver := context.driven_by_another(record.id)):
             hint = f"`tpu job stop {record.id}` asks it to stop the job; or end that process first"
-            raise Conflict(f"{record.id} is driven by {driver}, which may start it at any moment", hint=hint)
+            raise Conflict(f"{record.id} is driven by {driver}, which may start the job at any moment", hint=hint)
         return NOTHING_RUNS
     driver = context.driven_by_another(record.id)
     if driver and not record.message:  # a driver that cannot see the job either writes the reason to the record
@@ -193,7 +193,7 @@ def left_behind(record: Job) -> str:
             words, hint=f"`tpu job stop {record.id}` releases its hardware without an answer of its hosts"
         ) from error
     except TpukitError:
-        return f"What it left in {record.place} is not known."
+        return f"It is unknown what the job left in {record.place}."
 
 
 def closed(job: Job, text: str, now: float) -> Job:
@@ -226,5 +226,5 @@ def adopt(job: str) -> None:
     from tpukit.cli import unmanaged
     from tpukit.core.errors import NotFound
 
-    missing = NotFound(f"there is no job {job} in a place that can be asked", hint="`tpu job list` shows all")
+    missing = NotFound(f"there is no job {job} in any reachable place", hint="`tpu job list` shows all")
     unmanaged.adopt(*unmanaged.find(job, missing))

@@ -23,9 +23,9 @@ TIMED_OUT = 124
 @click.command()
 @click.argument("jobs", metavar="[JOB]...", nargs=-1, shell_complete=job_ids)
 @click.option("--tag", default="", help="Stop all active jobs with this tag.")
-@click.option("--wait/--no-wait", default=True, help="Wait until nothing of them runs.", show_default=True)
+@click.option("--wait/--no-wait", default=True, help="Wait until no process of the jobs runs.", show_default=True)
 def stop(jobs: tuple[str, ...], tag: str, wait: bool) -> None:
-    """Stop jobs. Hosts get their grace time to save; nothing of the jobs is left running.
+    """Stop jobs. Hosts get their grace time to save; then their processes are killed.
 
     \b
     Examples:
@@ -85,7 +85,7 @@ def _see_off(records: Sequence[Job], wait: bool) -> bool:
             _stop_once(record.id)
         else:
             unreachable = True
-            text = f"{record.id} is marked to be stopped: this machine cannot reach it, and no process drives it"
+            text = f"{record.id} is marked to be stopped: this machine cannot reach its hosts, and no process drives it"
             click.echo(f"{text}\n  {_for_unreachable(record)}", err=True)
     if waited:
         _wait_for_ends(waited)
@@ -107,7 +107,7 @@ def _reachable(record: Job) -> bool:
 
 
 def _for_unreachable(record: Job) -> str:
-    return f"start `tpu serve` where it runs; `tpu job forget {record.id}` closes it if that is gone for good"
+    return f"start `tpu serve` on the machine of the job; if that machine is gone for good, `tpu job forget {record.id}` closes the job"
 
 
 def _wait_for_ends(job_ids: Sequence[str]) -> None:
@@ -124,7 +124,7 @@ def _wait_for_ends(job_ids: Sequence[str]) -> None:
 
     def complain(name: str, text: str) -> None:
         job_id = name if name in job_ids else job_ids[0]
-        say(job_id, f"{text}\n  tried again; if it is gone for good, `tpu job forget {job_id}` closes the job")
+        say(job_id, f"{text}\n  retrying; if its hosts are gone for good, `tpu job forget {job_id}` closes the job")
 
     driver = context.driver(complain=complain)
     asked = 0.0
@@ -138,7 +138,7 @@ def _wait_for_ends(job_ids: Sequence[str]) -> None:
                 asked = context.CLOCK.monotonic()
                 for job_id in left:
                     if driven_by := context.driven_by_another(job_id):
-                        say(job_id, f"is being stopped by {driven_by}")
+                        say(job_id, f"{driven_by} is stopping the job")
         except Transient as error:
             complain(left[0], str(error))
             context.CLOCK.sleep(ASK_SECONDS)

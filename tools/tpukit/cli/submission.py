@@ -54,7 +54,7 @@ def on_machines(plan: Plan, names: str) -> Plan:
     if not names:
         return plan
     if not context.places()[plan.place].capabilities.named_machines:
-        raise Invalid(Problem("--on", f"machines of {plan.place} cannot be named", "leave --on out"))
+        raise Invalid(Problem("--on", f"{plan.place} does not let you choose machines", "leave out --on"))
     return replace(plan, vms=VmTarget("", "", "", tuple(name.strip() for name in names.split(","))))
 
 
@@ -161,9 +161,9 @@ def record(plan: Plan, owner: str = "") -> Plan:
             pause = next(pauses, None)
             if pause is None:
                 hint = (
-                    f"it may have been recorded all the same: `tpu job show {plan.id}` says so when the store is back"
+                    f"it may have been recorded: `tpu job show {plan.id}` shows it when the store is reachable again"
                 )
-                raise Transient(f"{plan.id} was not acknowledged: {error.message}", hint=hint) from error
+                raise Transient(f"{plan.id} was sent, but the store did not confirm it: {error.message}", hint=hint) from error
             context.CLOCK.sleep(pause)
             continue
         return plan
@@ -182,7 +182,7 @@ def _share_code(plan: Plan) -> None:
                 raise
             context.CLOCK.sleep(pause)
     if why:
-        words = f"the code of {plan.id} stays here, so only a driver on this machine can start it: {why}"
+        words = f"the code of {plan.id} stays on this machine, so only a driver on this machine can start the job: {why}"
         click.echo(f"warning: {words}", err=True)
 
 
@@ -208,7 +208,7 @@ def _check_size(plan: Plan) -> None:
 
     if (size := len(msgspec.json.encode(plan.to_json()))) > PLAN_BYTES:
         what = f"the job takes {size:,} bytes, and {PLAN_BYTES:,} are allowed"
-        raise Invalid(Problem("", what, "keep large things in files of `code`, or in a bucket, and name them"))
+        raise Invalid(Problem("", what, "put large values into files of `code` or into a bucket, and refer to them by name"))
 
 
 def describe(plan: Plan, *, details: bool = False) -> None:

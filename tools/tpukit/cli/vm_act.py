@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 SECONDS = 1800.0
 _tpu = click.argument("tpu")
 _yes = click.option("--yes", is_flag=True, help="Do not ask.")
-_wait = click.option("--wait/--no-wait", default=True, show_default=True, help="Return when it is done.")
+_wait = click.option("--wait/--no-wait", default=True, show_default=True, help="Wait until the operation has ended.")
 _zone = click.option("--zone", default="", help="Zone (default: the setting zone).")
-_type = click.option("--type", "type_", default="", help="Type, such as v4-8 (default: what the name says).")
-_spot = click.option("--spot/--on-demand", default=None, help="Capacity (default: what the name says).")
+_type = click.option("--type", "type_", default="", help="Type, such as v4-8 (default: taken from the name).")
+_spot = click.option("--spot/--on-demand", default=None, help="Capacity (default: taken from the name).")
 
 
 @click.command()
@@ -68,7 +68,7 @@ def delete(tpu: str, wait: bool, yes: bool) -> None:
 @_tpu
 @_yes
 def restart(tpu: str, yes: bool) -> None:
-    """Restart a TPU of one host. Google does not stop larger ones: `tpu vm reapply` recreates them."""
+    """Restart a TPU of one host. Google cannot restart larger ones; `tpu vm reapply` recreates them."""
     from tpukit.cli import context, vms
     from tpukit.sharing import shared_vms
 

@@ -66,7 +66,7 @@ def _account(session: Any) -> str:
     if known and known != "default":
         return str(known)
     body = {"access_token": session.credentials.token}
-    email = ask_json("ask whose token this is", lambda: session.post(_TOKEN_INFO, data=body, timeout=SECONDS)).get(
+    email = ask_json("look up the account of the token", lambda: session.post(_TOKEN_INFO, data=body, timeout=SECONDS)).get(
         "email"
     )
     if not email:

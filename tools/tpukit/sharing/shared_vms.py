@@ -107,7 +107,7 @@ def ready(cloud: TpuVms, vm: Vm) -> bool:
     if request is not None and request.state == "FAILED":
         raise NoCapacity(
             f"{vm.name} was refused: {request.error or 'no reason given'}",
-            hint="try later, or create one in another zone",
+            hint="try again later, or create one in another zone",
         )
     if request is not None and request.state in ("SUSPENDING", "SUSPENDED"):
         raise Conflict(f"{vm.name} was preempted", hint=f"`tpu vm reapply {vm.name}` recreates it")
@@ -135,7 +135,7 @@ def wait(clock: Clock, seconds: float, done: Callable[[], bool], what: str) -> N
     while not done():
         if clock.monotonic() >= until:
             raise NotYet(
-                f"{what} takes longer than {seconds:.0f} s", hint="the request stays; run the command again later"
+                f"{what} has not finished after {seconds:.0f} s", hint="the request stays at Google; run the command again to wait on"
             )
         clock.sleep(POLL_SECONDS)
 

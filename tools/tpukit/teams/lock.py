@@ -47,7 +47,7 @@ class QuotaLock:
             try:
                 self.lease = self.cluster.replace(_lease(self.lease, _holder(self.lease), self.clock))
             except (Conflict, NotFound) as error:
-                raise Conflict("another process changes quotas now", hint="call again: nothing is lost") from error
+                raise Conflict("another process is changing quotas", hint="run the command again: no change was lost") from error
             self.renewed = self.clock.now()
 
 
@@ -78,7 +78,7 @@ def _taken(cluster: Leases, clock: Clock) -> QuotaLock:
                 return QuotaLock(cluster, clock, cluster.replace(_lease(lease, me, clock)), clock.now())
             if clock.now() > due:
                 what = f"quotas are being changed by {_holder(lease)} since {lease['spec'].get('renewTime', 'a while')}"
-                raise NotYet(what, hint="call again in a moment")
+                raise NotYet(what, hint="run the command again in a minute")
         clock.sleep(_POLL_SECONDS)
 
 

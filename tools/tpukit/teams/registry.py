@@ -112,8 +112,8 @@ def plan(cluster: Cluster, request: Request, account: str) -> Change:
     total = quotas.total(there)
     after = request.applied(before, [quota.flavor for quota in total if quota.chips])
     if after.made_with_cluster and after.quota:
-        hint = "its queue belongs to the cluster's own setup: give quotas to teams made with `tpu team add`"
-        raise Conflict(f"team {after.name} came with the cluster and shares the common queue", hint=hint)
+        hint = "its queue belongs to the cluster's setup: give quotas to teams created with `tpu team add`"
+        raise Conflict(f"team {after.name} was created with the cluster and uses the common queue", hint=hint)
     rest = [team for team in settling.with_quota(teams, there) if team.name != after.name]
     quotas.check(total, after, rest, before)
     members = tuple(Subject(*subject(one, after.name)) for one in after.members)
@@ -182,14 +182,14 @@ def jobs(cluster: Cluster, team: str) -> list[str]:
 
 def remove(cluster: Cluster, team: Team, account: str, clock: Clock) -> list[str]:
     """Remove a team: its jobs, its quota (back to the common queue), and the rest. Return in words what was removed."""
-    gone = [f"namespace {team.name} with all that is in it", f"what its members could do ({len(team.members)})"]
+    gone = [f"namespace {team.name} with all that is in it", f"the rights of its members ({len(team.members)})"]
     namespace = _get(cluster, "Namespace", team.name)
     _delete_jobs(cluster, clock, team.name)
     there = cluster.list("ClusterQueue")
     if own := _own_queue(there, team.name):
         settle(cluster, account, clock, without=team.name)
         given = ", ".join(f"{count} × {naming.flavor_name(flavor)}" for flavor, count in team.quota.items())
-        gone.append(f"its quota: {given or 'nothing'} back to the common queue")
+        gone.append(f"its quota: {given or 'nothing'}, returned to the common queue")
     _delete(cluster, "ClusterRoleBinding", _get(cluster, "ClusterRoleBinding", f"{MEMBER}-{team.name}"))
     _delete(cluster, "Namespace", namespace)
     _delete(cluster, "ClusterQueue", own)
@@ -249,7 +249,7 @@ def _check_name_is_free(cluster: Cluster, name: str) -> None:
     except NotFound:
         return
     if _is_terminating(there):
-        raise NotYet(f"namespace {name} is still being removed", hint="call again in a moment")
+        raise NotYet(f"namespace {name} is still being removed", hint="run the command again in a minute")
     hint = "use another name for the team"
     raise Conflict(f"there is a namespace {name} already, and tpukit did not make it", hint=hint)
 
@@ -327,7 +327,7 @@ def _wait_until(clock: Clock, gone: Callable[[], bool], what: str) -> None:
     due = clock.now() + PATIENCE_SECONDS
     while not gone():
         if clock.now() > due:
-            raise NotYet(f"{what} is still there after {PATIENCE_SECONDS:.0f} s", hint="call again to go on")
+            raise NotYet(f"{what} still exists after {PATIENCE_SECONDS:.0f} s", hint="run the command again to continue")
         clock.sleep(_POLL_SECONDS)
 
 

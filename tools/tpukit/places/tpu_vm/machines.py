@@ -143,10 +143,10 @@ def _request(handle: Handle, seen: Machines) -> Machines:
 
 def _waits(request: Queued) -> str:
     if request.state == "WAITING_FOR_RESOURCES":
-        return "Google has no such slice free now"
+        return "Google has no such slice available now"
     words = f"queued resource {request.name} is {request.state or '?'}"
     return (
-        f"{words}: it asks for machines from {request.after} on"
+        f"{words}: the request starts at {request.after} on"
         if request.state == "ACCEPTED" and request.after
         else words
     )
