@@ -75,7 +75,7 @@ def test_ctrl_c_at_any_moment_is_answered_and_no_job_is_left_unmentioned(tpu, mo
             assert f"{job_id}: stopping;" in said
         else:
             assert run.returncode == 130, (seconds, said)
-            assert f"detached: {job_id} goes on" in said
+            assert f"detached: {job_id} keeps running" in said
             assert job.state in ("pending", "scheduled", "running")
             tpu("job", "stop", job_id)
     assert told, "no delay was long enough"
@@ -164,7 +164,7 @@ def test_ctrl_c_at_the_question_itself_detaches_and_says_so(tpu):
     screen.presses_ctrl_c()
     screen.shows("Stop the job, detach from it, or go on")
     screen.presses_ctrl_c()
-    screen.shows(f"detached: {job_id} goes on")
+    screen.shows(f"detached: {job_id} keeps running")
     assert screen.process.wait(timeout=PATIENCE) == 130
     tpu("job", "stop", job_id)
 

@@ -432,7 +432,9 @@ def test_job_whose_staged_code_is_gone_is_refused_before_its_record_changes(tpu,
 
 def test_logs_with_times_where_the_place_knows_none_are_refused(tpu):
     tpu("run", tpu.file("true"))
-    assert "local does not record when a line was printed" in tpu("job", "logs", "train", "--since", "1m", code=2).stderr
+    assert (
+        "local does not record when a line was printed" in tpu("job", "logs", "train", "--since", "1m", code=2).stderr
+    )
     assert tpu("job", "logs", "train", "--tail", "1").stdout == ""
 
 

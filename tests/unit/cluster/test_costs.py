@@ -123,7 +123,11 @@ FAMILIES = {
 @pytest.mark.parametrize(
     ("need", "region", "words"),
     [
-        (Need("v6e", False, 64), "us-east5", "the limit is 64 (TPUS-PER-TPU-FAMILY-per-project-region); its present use"),
+        (
+            Need("v6e", False, 64),
+            "us-east5",
+            "the limit is 64 (TPUS-PER-TPU-FAMILY-per-project-region); its present use",
+        ),
         (Need("v6e", False, 65), "us-east5", "NOT ENOUGH: request more at https://console.cloud.google.com/iam-admin"),
         (Need("tpu7x", False, 16), "us-east5", "the limit is 8 (TPUS-PER-TPU-FAMILY-per-project-region): NOT ENOUGH"),
         (Need("v6e", False, 4), "us-west1", "the limit is 0"),

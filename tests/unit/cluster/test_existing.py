@@ -61,7 +61,10 @@ def test_spec_that_takes_what_exists_is_accepted_and_passed_to_terraform(changes
         ({**SUBNET, "pods_ip_range": "10.0.0.0/16"}, "an existing subnet has its own ranges"),
         ({"pods_range_name": "p"}, "the ranges of a new subnet are named after it"),
         ({"network_project_id": "my-host-project"}, "no network resource is created in my-host-project"),
-        ({**SUBNET, "network_project_id": "my-host-project", "create_nat": True}, "no network resource is created in my-host-project"),
+        (
+            {**SUBNET, "network_project_id": "my-host-project", "create_nat": True},
+            "no network resource is created in my-host-project",
+        ),
         ({"create_bucket": False, "force_destroy": True}, "is never emptied"),
         ({"tensorboard_region": "us-central2"}, "write us-central1"),
         ({"artifact_registry_location": "mars"}, "write a region, or us, europe or asia"),

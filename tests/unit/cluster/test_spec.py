@@ -76,7 +76,12 @@ def test_load_pool_of_a_block_is_of_the_reservation_to_jobs_and_of_the_block_to_
 @pytest.mark.parametrize(
     ("common", "pool", "where", "what"),
     [
-        ("on-demand", {"reservation_name": "ours"}, "reservation_name", "a reservation is not used with capacity on-demand"),
+        (
+            "on-demand",
+            {"reservation_name": "ours"},
+            "reservation_name",
+            "a reservation is not used with capacity on-demand",
+        ),
         ("spot", {"capacity": "reservation"}, "capacity", "the reservation has no name"),
         ("reservation", {}, "--set capacity", "the reservation has no name"),
     ],

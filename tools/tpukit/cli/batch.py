@@ -73,7 +73,8 @@ def _hand_over(job_ids: Sequence[str]) -> None:
             driver.round(left)
             left = [job_id for job_id in left if not _is_there(job_id)]
             if left and context.CLOCK.monotonic() > due:
-                text = f"{len(left)} jobs were not accepted by their place within {HAND_OVER_SECONDS:.0f} s"
+                jobs = counted(len(left), "job was", "jobs were")
+                text = f"{jobs} not accepted by {place.name} within {HAND_OVER_SECONDS:.0f} s"
                 click.echo(f"{text}; `tpu serve` keeps trying, `tpu job show JOB` shows why", err=True)
                 return
             if left:

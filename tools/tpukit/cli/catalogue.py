@@ -53,7 +53,9 @@ def command(filter_: str, as_json: bool) -> None:
         err=True,
     )
     if len({s.name for s in found}) < len(found):
-        click.echo("Where two rows have one name, the first is the default; for the other, name its machine type.", err=True)
+        click.echo(
+            "Where two rows have one name, the first is the default; for the other, name its machine type.", err=True
+        )
 
 
 def _zones(slice_: catalogue.Slice, filter_: str) -> tuple[str, ...]:

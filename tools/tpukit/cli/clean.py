@@ -17,8 +17,12 @@ if TYPE_CHECKING:
 
 @click.command("clean")
 @click.option("--older-than", default="30d", show_default=True, help="Remove files unused for at least this long.")
-@click.option("--keep", default="20GiB", show_default=True, help="Remove runs of ended jobs until at most this size is left.")
-@click.option("--keep-code", default="2GiB", show_default=True, help="Remove staged code until at most this size is left.")
+@click.option(
+    "--keep", default="20GiB", show_default=True, help="Remove runs of ended jobs until at most this size is left."
+)
+@click.option(
+    "--keep-code", default="2GiB", show_default=True, help="Remove staged code until at most this size is left."
+)
 @click.option(
     "--checkpoints", is_flag=True, help="Also checkpoints and TensorBoard data of ended jobs on this machine."
 )

@@ -27,9 +27,13 @@ WAYS = ("local", "cloud-build", "infra-manager")
 def spec_options(function: Function) -> Function:
     for option in (
         click.argument("file", type=click.Path(path_type=Path), required=False),
-        click.option("--set", "sets", multiple=True, metavar="KEY=VALUE", help="Set a variable; overrides the file. Repeatable."),
+        click.option(
+            "--set", "sets", multiple=True, metavar="KEY=VALUE", help="Set a variable; overrides the file. Repeatable."
+        ),
         click.option("--any-zone", is_flag=True, help="Accept a zone that is not known to have the TPUs."),
-        click.option("--context", default="", help="Context of the kubeconfig (default: gcloud's name for the cluster)."),
+        click.option(
+            "--context", default="", help="Context of the kubeconfig (default: gcloud's name for the cluster)."
+        ),
         click.option("--dry-run", is_flag=True, help="Print the command lines without running them."),
     ):
         function = option(function)
@@ -208,7 +212,11 @@ def destroy(yes: bool, name: str | None, **words: Any) -> None:
     """
     spec = _spec(**words)
     if (name is not None and name != spec.cluster_name) or (yes and name is None):
-        what = "the cluster is deleted only if --yes and its name are both given" if name is None else f"the file says {spec.cluster_name}"
+        what = (
+            "the cluster is deleted only if --yes and its name are both given"
+            if name is None
+            else f"the file says {spec.cluster_name}"
+        )
         raise Invalid(Problem("--name", what, f"pass --name {spec.cluster_name} to confirm the deletion"))
     made = {} if words["dry_run"] else _settings_made(spec, **words)
     if _change("destroy", spec, (lambda question: True) if name else _ask_for(spec.cluster_name), **words):
@@ -347,7 +355,9 @@ def _console(*, stderr: bool = False) -> Console:
 
 def _ask(question: str) -> bool:
     if not sys.stdin.isatty():
-        raise Invalid(Problem("--yes", "confirmation is required, and stdin is not a terminal", "pass --yes to confirm"))
+        raise Invalid(
+            Problem("--yes", "confirmation is required, and stdin is not a terminal", "pass --yes to confirm")
+        )
     return questions.confirm(question)
 
 

@@ -21,9 +21,7 @@ if TYPE_CHECKING:
 @click.command("cost")
 @click.argument("job", required=False, shell_complete=job_ids)
 @click.option("--team", default="", help="Only jobs of this team.")
-@click.option(
-    "--since", default="", metavar="TIME", help="Only time since then, such as 7d, 12h or 2026-11-01."
-)
+@click.option("--since", default="", metavar="TIME", help="Only time since then, such as 7d, 12h or 2026-11-01.")
 @click.option("--budget", type=click.FloatRange(min=0), metavar="USD", help="Set what --team may spend in 30 days.")
 @click.option("--hold", is_flag=True, help="With --budget: hold new jobs of the team while its budget is spent.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")

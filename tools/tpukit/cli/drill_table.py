@@ -109,7 +109,7 @@ def summary(drill: Drill) -> list[str]:
     lines = [f"{drill.job}: {drill.word or 'nothing was tried'}; {exact} of {tried} losses exact, seed {drill.seed}"]
     if drill.noise.most:
         lines.append(
-            f"runs without a loss differ from each other by up to {drill.noise.most:.1g}; {drill.noise.tolerance:.1g} is allowed"
+            f"runs without a loss differ by up to {drill.noise.most:.1g}; {drill.noise.tolerance:.1g} is allowed"
         )
     lines += [f"{one.word}: {one.text}" for one in drill.findings]
     reasons = dict.fromkeys(why for _, why in drill.left_out)

@@ -52,7 +52,9 @@ def create(file: Path | None, adopt: bool, **words: Any) -> None:
 @command.command()
 @flags.file_
 @click.option("--zones", help="Only in these zones (default: all).")
-@click.option("--workers-per-zone", type=click.IntRange(min=1), help="Only this many TPU VMs of each zone, from number 0.")
+@click.option(
+    "--workers-per-zone", type=click.IntRange(min=1), help="Only this many TPU VMs of each zone, from number 0."
+)
 @flags.adopt_
 @flags.yes_
 @flags.name_

@@ -36,8 +36,12 @@ _WHERE = [
         "--on-demand/--spot", default=None, help="Capacity: on demand costs more and is not preempted (default: spot)."
     ),
     click.option("--stay/--move", default=None, help="Wait for hardware in its zone, or move to another (default)."),
-    click.option("--move-after", type=int, help="Seconds to wait for hardware before moving to another zone (default: 300)."),
-    click.option("--unattended", help="Time without a driver after which TPU VMs delete themselves (default: 24h; 0s: never)."),
+    click.option(
+        "--move-after", type=int, help="Seconds to wait for hardware before moving to another zone (default: 300)."
+    ),
+    click.option(
+        "--unattended", help="Time without a driver after which TPU VMs delete themselves (default: 24h; 0s: never)."
+    ),
     adopt_,
     name_,
 ]
@@ -52,7 +56,13 @@ _WORK = [
     click.option("--requirements", help="Requirements file in the program's folder, installed on each host."),
     click.option("--shard-samples", type=int, help="Samples in each shard (default: 1000)."),
     click.option("--patience", type=int, help="Seconds without progress until a program is restarted (default: 1800)."),
-    click.option("--claim-seconds", "claim", type=int, hidden=True, help="Seconds until another worker may take a lost worker's stream."),
+    click.option(
+        "--claim-seconds",
+        "claim",
+        type=int,
+        hidden=True,
+        help="Seconds until another worker may take a lost worker's stream.",
+    ),
 ]
 
 

@@ -67,7 +67,9 @@ def confirm(question: str, *, yes: bool) -> None:
     if yes:
         return
     if not is_terminal():
-        raise Invalid(Problem("--yes", question, "confirmation is required, and stdin is not a terminal: pass --yes to confirm"))
+        raise Invalid(
+            Problem("--yes", question, "confirmation is required, and stdin is not a terminal: pass --yes to confirm")
+        )
     questions.require(question)
 
 

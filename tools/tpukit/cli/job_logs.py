@@ -77,7 +77,9 @@ def _handle(record: Job, host: str, attempt: int | None) -> tuple[Handle, str]:
     from tpukit.places.base import Handle
 
     if not record.attempts:
-        raise NotFound(f"{record.id} has no attempt yet", hint="no driver has started the job yet; `tpu serve` drives jobs")
+        raise NotFound(
+            f"{record.id} has no attempt yet", hint="no driver has started the job yet; `tpu serve` drives jobs"
+        )
     if (attempt or 0) > (last := record.attempts[-1].number):
         raise NotFound(f"{record.id} has no attempt {attempt}", hint=f"the newest attempt is {last}")
     handle = Handle.of(record, attempt)

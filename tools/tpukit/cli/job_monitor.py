@@ -85,7 +85,9 @@ def _has_textual() -> bool:
     from importlib.util import find_spec
 
     if find_spec("textual") is None:
-        click.echo(f"the monitor reacts to no keys here; {resources.install_hint('monitor')} for one that does", err=True)
+        click.echo(
+            f"the monitor reacts to no keys here; {resources.install_hint('monitor')} for one that does", err=True
+        )
         return False
     return True
 

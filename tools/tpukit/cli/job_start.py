@@ -120,7 +120,9 @@ def again_on(job: Job, window: Window, wanted: str, tpu: str, detach: bool) -> N
     if wanted == "resume" and not workdir.startswith("~"):
         spec = spec.replace(workdir=workdir)
     elif wanted == "resume":
-        click.echo("checkpoints of the job are on the hosts of the old TPU: the job starts from the beginning", err=True)
+        click.echo(
+            "checkpoints of the job are on the hosts of the old TPU: the job starts from the beginning", err=True
+        )
     elif old.spec.workdir:
         spec = spec.replace(workdir=f"{old.spec.workdir}/rerun-of-{window.number}-{int(context.CLOCK.now())}")
     settings = _settings(old, vm, old.place)

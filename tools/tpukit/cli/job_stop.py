@@ -107,7 +107,7 @@ def _reachable(record: Job) -> bool:
 
 
 def _for_unreachable(record: Job) -> str:
-    return f"start `tpu serve` on the machine of the job; if that machine is gone for good, `tpu job forget {record.id}` closes the job"
+    return f"start `tpu serve` on its machine; if that is gone for good, `tpu job forget {record.id}` closes the job"
 
 
 def _wait_for_ends(job_ids: Sequence[str]) -> None:

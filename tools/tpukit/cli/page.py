@@ -44,7 +44,9 @@ def command(no_open: bool, port: int) -> None:
     if not no_open:
         webbrowser.open(address)
     if own:
-        click.echo("no `tpu serve` runs here: this command serves the page and drives no jobs; Ctrl-C ends it", err=True)
+        click.echo(
+            "no `tpu serve` runs here: this command serves the page and drives no jobs; Ctrl-C ends it", err=True
+        )
         from tpukit.cli.leaving import Leaving
 
         Leaving().wait()

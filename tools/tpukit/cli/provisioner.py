@@ -63,7 +63,9 @@ def command() -> None:
 @click.option("--bind", default="127.0.0.1", show_default=True, help="Address of health and metrics.")
 @click.option("--no-http", is_flag=True, help="Serve neither health nor metrics.")
 @click.option("--log", "log_format", type=click.Choice(["text", "json"]), default="text", show_default=True)
-@click.option("--workers", type=click.IntRange(min=1), default=WORKERS, show_default=True, help="Concurrent calls to GKE.")
+@click.option(
+    "--workers", type=click.IntRange(min=1), default=WORKERS, show_default=True, help="Concurrent calls to GKE."
+)
 def run(
     project: str | None,
     location: str | None,
@@ -197,7 +199,9 @@ def explain(
 @click.option("--zones", default="", help="Zones to make pools in, in order; required in a regional cluster.")
 @click.option("--image", default="", help="Image of the controller (default: in the repository of the settings).")
 @click.option(
-    "--service-account", default="", help="Google account that the provisioner acts as (default: tpu-provisioner@PROJECT...)."
+    "--service-account",
+    default="",
+    help="Google account that the provisioner acts as (default: tpu-provisioner@PROJECT...).",
 )
 @click.option(
     "--node-service-account", default="", help="Google account that nodes run as (default: that of the cluster)."

@@ -62,9 +62,13 @@ for one in (deploy, uninstall, list_jobs, show, follow):
 @click.argument("file", required=False)
 @click.option("--code", help="Text of the program, instead of FILE.")
 @click.option("--timeout", type=click.FloatRange(min=0, min_open=True), default=300, show_default=True)
-@click.option("--priority", type=click.FloatRange(-100, 100), default=0, show_default=True, help="Priority: higher runs first.")
+@click.option(
+    "--priority", type=click.FloatRange(-100, 100), default=0, show_default=True, help="Priority: higher runs first."
+)
 @click.option("--unique", default="", help="Key that is sent once: a second job with this key is the first one.")
-@click.option("--tpu", default="", help="Slice that the job needs, such as v5e-4; a queue without such a slice refuses the job.")
+@click.option(
+    "--tpu", default="", help="Slice that the job needs, such as v5e-4; a queue without such a slice refuses the job."
+)
 @click.option("--wait", is_flag=True, help="Follow the job to its end and print its result.")
 def submit(
     file: str | None, code: str | None, timeout: float, priority: float, unique: str, tpu: str, wait: bool
@@ -130,8 +134,15 @@ def send_tests(timeout: float) -> None:
 @click.argument("job_id")
 @click.option("--results", required=True, help="Folder or gs://BUCKET/PREFIX for results that documents do not hold.")
 @click.option("--network", is_flag=True, help="Let code use the network.")
-@click.option("--preload", default="jax,jax.numpy,numpy", show_default=True, help="Modules to import before jobs arrive; empty: none.")
-@click.option("--grace", type=click.FloatRange(min=0), default=GRACE, show_default=True, help="Seconds to stop in after SIGTERM.")
+@click.option(
+    "--preload",
+    default="jax,jax.numpy,numpy",
+    show_default=True,
+    help="Modules to import before jobs arrive; empty: none.",
+)
+@click.option(
+    "--grace", type=click.FloatRange(min=0), default=GRACE, show_default=True, help="Seconds to stop in after SIGTERM."
+)
 @click.option(
     "--host",
     type=click.IntRange(min=0),
@@ -161,7 +172,9 @@ def work(job_id: str, host: int, **options: Any) -> None:
 
 @command.command()
 @click.option("--workers", type=click.IntRange(min=0), default=1, show_default=True, help="Concurrent jobs; 0: none.")
-@click.option("--memory", type=click.FloatRange(min=0.05), default=4.0, show_default=True, help="Memory for each job, in GiB.")
+@click.option(
+    "--memory", type=click.FloatRange(min=0.05), default=4.0, show_default=True, help="Memory for each job, in GiB."
+)
 @click.option(
     "--processes",
     type=click.IntRange(min=1),
@@ -170,7 +183,12 @@ def work(job_id: str, host: int, **options: Any) -> None:
     help="Most processes and threads of each job.",
 )
 @click.option("--network", is_flag=True, help="Let code use the network; slices of several hosts need it.")
-@click.option("--preload", default="jax,jax.numpy,numpy", show_default=True, help="Modules to import before jobs arrive; empty: none.")
+@click.option(
+    "--preload",
+    default="jax,jax.numpy,numpy",
+    show_default=True,
+    help="Modules to import before jobs arrive; empty: none.",
+)
 @click.option("--team", default="", help="Start a pod for each job, in this team's queue, instead of running it here.")
 @click.option("--image", default="", help="Image of those pods.")
 @click.option(
@@ -200,7 +218,9 @@ def work(job_id: str, host: int, **options: Any) -> None:
 @click.option("--bind", default="127.0.0.1", show_default=True, help="Address of health and metrics.")
 @click.option("--no-http", is_flag=True, help="Serve neither.")
 @click.option(
-    "--check", type=click.Choice(["live", "ready"]), help="Print the health of the `tpu queue serve` that runs here, and exit."
+    "--check",
+    type=click.Choice(["live", "ready"]),
+    help="Print the health of the `tpu queue serve` that runs here, and exit.",
 )
 def serve(
     workers: int,
@@ -271,7 +291,10 @@ def serve(
 @command.command()
 @click.option("--port", type=click.IntRange(0, 65535), default=REST_PORT, show_default=True)
 @click.option(
-    "--bind", default="127.0.0.1", show_default=True, help="Address to listen on; without TLS, which belongs to the proxy in front."
+    "--bind",
+    default="127.0.0.1",
+    show_default=True,
+    help="Address to listen on; without TLS, which belongs to the proxy in front.",
 )
 @click.option(
     "--token-file",
@@ -279,9 +302,7 @@ def serve(
     help="File with the token that callers send (default: one that tpu makes).",
 )
 @click.option("--allow", multiple=True, metavar="EMAIL", help="Google account that may use it, too; may be repeated.")
-@click.option(
-    "--audience", default="", help="Audience of the callers' identity tokens: the address of the service."
-)
+@click.option("--audience", default="", help="Audience of the callers' identity tokens: the address of the service.")
 @click.option("--results", default="", help="Folder or gs://BUCKET/PREFIX where workers write large results.")
 def rest(port: int, bind: str, token_file: Path | None, allow: tuple[str, ...], audience: str, results: str) -> None:
     """Serve the queue to programs of any language over HTTP. GET /openapi.json describes it.
@@ -345,7 +366,8 @@ def _settings(
 
     if sys.platform != "linux":
         raise Invalid(
-            "queued jobs run only on Linux, which isolates their code", hint="serve the queue on Linux; send jobs from anywhere"
+            "queued jobs run only on Linux, which isolates their code",
+            hint="serve the queue on Linux; send jobs from anywhere",
         )
     runs = paths.data() / "queue" / "runs"
     child.sweep(runs)

@@ -118,7 +118,8 @@ def print_end(job_id: str, job: QueuedJob) -> None:
 
     if job.status != "completed":
         raise TpukitError(
-            f"{job_id}: {job.status} ({job.reason})\n{job.error}", hint=f"`tpu queue show {job_id}` shows the whole error"
+            f"{job_id}: {job.status} ({job.reason})\n{job.error}",
+            hint=f"`tpu queue show {job_id}` shows the whole error",
         )
     text = Path(job.result_uri).read_text(encoding="utf-8") if job.result_uri.startswith("/") else str(job.result)
     click.echo(text.rstrip("\n"))

@@ -52,13 +52,19 @@ def command(context: click.Context) -> None:
 
 @command.command("up")
 @_name
-@click.option("--project", "projects", multiple=True, help="Name of a Google Cloud project in it (default: tpu-project).")
-@click.option("--seconds", multiple=True, metavar="[TYPE=]SECONDS", help="Seconds that Google's operations take (default: 1).")
+@click.option(
+    "--project", "projects", multiple=True, help="Name of a Google Cloud project in it (default: tpu-project)."
+)
+@click.option(
+    "--seconds", multiple=True, metavar="[TYPE=]SECONDS", help="Seconds that Google's operations take (default: 1)."
+)
 @click.option("--api", "apis", multiple=True, metavar="NAME", help="API that is enabled from the start; * enables all.")
 @click.option("--seed", type=int, help="Seed of the random faults.")
 @click.option("--addons", is_flag=True, help="Install JobSet and Kueue; --slices does so too.")
 @click.option(
-    "--operations", type=click.IntRange(min=1), help="Concurrent operations that GKE allows in one cluster (default: 5)."
+    "--operations",
+    type=click.IntRange(min=1),
+    help="Concurrent operations that GKE allows in one cluster (default: 5).",
 )
 @click.option("--slices", multiple=True, metavar="TPU=COUNT", help="Slices to add, with a queue and a bucket.")
 def up(
@@ -163,7 +169,9 @@ def _slices(words: tuple[str, ...]) -> dict[PoolKind, int]:
     for word in words:
         tpu, _, count = word.rpartition("=")
         if not (count.isascii() and count.isdigit() and 0 < int(count) <= 64):
-            problems.append(Problem("--slices", f"{word!r} is not a TPU and a number of slices", "write --slices v4-16=2"))
+            problems.append(
+                Problem("--slices", f"{word!r} is not a TPU and a number of slices", "write --slices v4-16=2")
+            )
             continue
         try:
             shape, way = pool_kinds.parse(tpu, "--slices")

@@ -111,7 +111,9 @@ def host(name: str, action: str, target: str, **words: Any) -> None:
         getattr(agent(folder.find(name)), action)(target, **given)
     except TypeError as error:
         said = ", ".join(f"--{key}" for key in given)
-        raise Invalid(f"{action} does not take {said} together", hint="`--help` shows which options each fault takes") from error
+        raise Invalid(
+            f"{action} does not take {said} together", hint="`--help` shows which options each fault takes"
+        ) from error
 
 
 @command.command("vm")

@@ -26,14 +26,18 @@ LEAVE_SECONDS = 1.0
 
 
 @click.command("serve")
-@click.option("--parallel", type=click.IntRange(min=1), help="Concurrent jobs on this machine (default: half the cores).")
+@click.option(
+    "--parallel", type=click.IntRange(min=1), help="Concurrent jobs on this machine (default: half the cores)."
+)
 @click.option("--tick", type=click.FloatRange(min=0.05), default=0.5, show_default=True, help="Seconds between rounds.")
 @click.option("--until-idle", is_flag=True, help="Exit when no job is left that can be driven from here.")
 @click.option("--port", type=click.IntRange(0, 65535), help="Port of health and metrics on loopback (default: 9464).")
 @click.option("--page-port", type=click.IntRange(0, 65535), help="Port of the page on loopback (default: 9465).")
 @click.option("--no-http", is_flag=True, help="Serve neither health, nor metrics, nor the page.")
 @click.option(
-    "--check", type=click.Choice(["live", "ready"]), help="Print the health of the `tpu serve` that runs here, and exit."
+    "--check",
+    type=click.Choice(["live", "ready"]),
+    help="Print the health of the `tpu serve` that runs here, and exit.",
 )
 @click.option("--install", is_flag=True, help="Write a systemd user unit that runs `tpu serve`.")
 @click.option("--uninstall", is_flag=True, help="Remove that unit.")

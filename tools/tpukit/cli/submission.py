@@ -160,10 +160,10 @@ def record(plan: Plan, owner: str = "") -> Plan:
         except Transient as error:
             pause = next(pauses, None)
             if pause is None:
-                hint = (
-                    f"it may have been recorded: `tpu job show {plan.id}` shows it when the store is reachable again"
-                )
-                raise Transient(f"{plan.id} was sent, but the store did not confirm it: {error.message}", hint=hint) from error
+                hint = f"it may have been recorded: `tpu job show {plan.id}` shows it when the store is reachable again"
+                raise Transient(
+                    f"{plan.id} was sent, but the store did not confirm it: {error.message}", hint=hint
+                ) from error
             context.CLOCK.sleep(pause)
             continue
         return plan
@@ -182,7 +182,9 @@ def _share_code(plan: Plan) -> None:
                 raise
             context.CLOCK.sleep(pause)
     if why:
-        words = f"the code of {plan.id} stays on this machine, so only a driver on this machine can start the job: {why}"
+        words = (
+            f"the code of {plan.id} stays on this machine, so only a driver on this machine can start the job: {why}"
+        )
         click.echo(f"warning: {words}", err=True)
 
 
@@ -208,7 +210,9 @@ def _check_size(plan: Plan) -> None:
 
     if (size := len(msgspec.json.encode(plan.to_json()))) > PLAN_BYTES:
         what = f"the job takes {size:,} bytes, and {PLAN_BYTES:,} are allowed"
-        raise Invalid(Problem("", what, "put large values into files of `code` or into a bucket, and refer to them by name"))
+        raise Invalid(
+            Problem("", what, "put large values into files of `code` or into a bucket, and refer to them by name")
+        )
 
 
 def describe(plan: Plan, *, details: bool = False) -> None:

@@ -63,8 +63,14 @@ def command(context: click.Context) -> None:
 @click.option(
     "--member", "members", multiple=True, metavar="WHO", help="user:EMAIL, group:EMAIL or account:NAME; or none."
 )
-@click.option("--service-account", "email", metavar="EMAIL", help="Google account that the team's jobs act as; or none.")
-@click.option("--own-account", is_flag=True, help="Create a Google account for the team, with access to its folder of the bucket only.")
+@click.option(
+    "--service-account", "email", metavar="EMAIL", help="Google account that the team's jobs act as; or none."
+)
+@click.option(
+    "--own-account",
+    is_flag=True,
+    help="Create a Google account for the team, with access to its folder of the bucket only.",
+)
 @click.option("--bucket", metavar="gs://NAME", help="Bucket for --own-account (default: the setting artifacts).")
 @click.option(
     "--bind",
@@ -127,7 +133,7 @@ def add(
     if dry_run:
         team_tables.print_json({"apiVersion": "v1", "kind": "List", "items": list(change.documents)})
     else:
-        change = registry.apply(cluster, change, account, SystemClock())
+        change = registry.apply(cluster, change, account, SystemClock(), _say)
     team_tables.print_change(change, dry_run=dry_run)
     if own:
         _run_or_show_all(own, run=bind and not dry_run)
@@ -200,7 +206,9 @@ def queue(team: str, as_json: bool) -> None:
 @command.command()
 @click.argument("name")
 @click.option("--force", is_flag=True, help="Remove the team even if its jobs run or wait; they end.")
-@click.option("--unbind", is_flag=True, help="Also revoke, with gcloud, the right of its jobs to act as its Google account.")
+@click.option(
+    "--unbind", is_flag=True, help="Also revoke, with gcloud, the right of its jobs to act as its Google account."
+)
 @_project
 def remove(name: str, force: bool, unbind: bool, project: str | None) -> None:
     """Remove a team with its namespace and everything in it, and release its quota."""
@@ -216,7 +224,7 @@ def remove(name: str, force: bool, unbind: bool, project: str | None) -> None:
         named = ", ".join(there[:3])
         hint = f"`tpu team queue {name}` shows them; --force stops them"
         raise Conflict(f"team {name} has {_count(len(there), 'job')} ({named}): nothing was removed", hint=hint)
-    for line in registry.remove(cluster, team, account, SystemClock()):
+    for line in registry.remove(cluster, team, account, SystemClock(), _say):
         click.echo(f"removed {line}", err=True)
     if identity := _identity("remove", team, account, project):
         why = f"to remove the binding to {team.email} at Google, run"
@@ -247,6 +255,10 @@ def _account() -> str:
     from tpukit.jobs.spec import settings
 
     return settings.load().service_account
+
+
+def _say(text: str) -> None:
+    click.echo(text, err=True)
 
 
 def _find(cluster: Cluster, name: str, account: str) -> Team:
@@ -282,7 +294,9 @@ def _own_account(name: str, bucket: str | None, project: str | None, email: str 
 
     place = bucket or settings.load().artifacts or ""
     if email is not None:
-        raise Invalid(Problem("--own-account", "--service-account already names an account", "leave out --service-account"))
+        raise Invalid(
+            Problem("--own-account", "--service-account already names an account", "leave out --service-account")
+        )
     if not re.fullmatch(r"gs://[a-z0-9][-a-z0-9_.]+[a-z0-9]/?", place):
         hint = f"pass --bucket gs://NAME; or {settings.hint('artifacts')}"
         raise Invalid(Problem("--bucket", "not given, and no bucket for the team's folder is set", hint))

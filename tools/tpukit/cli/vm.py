@@ -80,7 +80,7 @@ def note(tpu: str, text: str) -> None:
 @click.argument("sheet")
 @click.option("--tab", default=SHEET_TAB, show_default=True, help="Tab of the sheet; created if missing.")
 def mirror(sheet: str, tab: str) -> None:
-    """Write the inventory into a Google Sheet, by the id in its address. The sheet is a copy: changes there have no effect.
+    """Write the inventory into a Google Sheet, by the id in its address. Changes in the sheet have no effect.
 
     With the setting inventory_sheet, `tpu serve` updates the sheet after each change.
 

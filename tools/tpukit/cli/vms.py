@@ -31,7 +31,9 @@ def cloud() -> Client:
 
     project = settings().project
     if not project:
-        raise Invalid(Problem("project", "no project is set, and TPU VMs belong to a project", settings_file.hint("project")))
+        raise Invalid(
+            Problem("project", "TPU VMs belong to a Google Cloud project, and none is set", settings_file.hint("project"))
+        )
     return tpu_vm.Client(project)
 
 

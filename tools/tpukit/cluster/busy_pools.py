@@ -121,7 +121,9 @@ def nodes_and_pods_before(what: str, context: str) -> tuple[dict[str, Any], dict
     try:
         return nodes_and_pods(context)
     except Conflict as error:
-        raise Conflict(f"{what}, and {error.message}", hint=f"{error.hint}; --evict deletes the pools without this check") from error
+        raise Conflict(
+            f"{what}, and {error.message}", hint=f"{error.hint}; --evict deletes the pools without this check"
+        ) from error
 
 
 def check(going: Doomed, context: str) -> None:

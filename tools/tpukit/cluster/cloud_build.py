@@ -31,7 +31,8 @@ class CloudBuild:
     def command(self, verb: str) -> Command:
         if verb not in FILES:
             raise Conflict(
-                "a build cannot plan only: it plans, applies, and shows the plan in its log", hint="run the plan with --via local"
+                "a build cannot plan only: it plans, applies, and shows the plan in its log",
+                hint="run the plan with --via local",
             )
         account = f"projects/{self._spec.project_id}/serviceAccounts/{self._account()}"
         # The builds log to Cloud Logging, which only the beta command can follow.
@@ -71,7 +72,9 @@ class CloudBuild:
         return self._submit("destroy", f"Have Cloud Build delete {self._spec.cluster_name} and everything in it?", ask)
 
     def resources(self) -> list[str]:
-        raise Conflict("Cloud Build keeps no list of resources", hint="--via local reads the list from the state bucket")
+        raise Conflict(
+            "Cloud Build keeps no list of resources", hint="--via local reads the list from the state bucket"
+        )
 
     def outputs(self) -> dict[str, Any]:
         raise Conflict("Cloud Build shows no outputs", hint="--via local reads the outputs from the state bucket")

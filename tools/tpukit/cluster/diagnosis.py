@@ -59,7 +59,7 @@ CAUSES = (
         Denied,
         r"\b403\b|PERMISSION_DENIED|permission .{0,120}denied|does not have (?:permission|\S+ access)|forbidden"
         r"|\b401\b|UNAUTHENTICATED|must be logged in",
-        "ask an owner of the project for the role, or run the command as the account that `tpu cluster bootstrap` created",
+        "ask an owner of the project for the role, or run this as the account that `tpu cluster bootstrap` created",
     ),
     _cause(
         Conflict,

@@ -134,7 +134,9 @@ def _failure(repository: Repository, build: str, errors: str) -> TpukitError:
         detail = ""
     error = diagnosis.failure("gcloud", detail or errors, "the build")
     if "denied" in detail or "does not have" in detail:
-        hint = f"`tpu cluster up` gives {bootstrap.IMAGE_ACCOUNT} the roles that it needs; they take effect after minutes"
+        hint = (
+            f"`tpu cluster up` gives {bootstrap.IMAGE_ACCOUNT} the roles that it needs; they take effect after minutes"
+        )
     else:
         hint = f"its log: `gcloud beta builds log {build} {project}`"
     return type(error)(error.message.partition("\n  ")[0] if isinstance(error, Invalid) else error.message, hint=hint)

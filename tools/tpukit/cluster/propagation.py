@@ -49,7 +49,7 @@ def patiently(attempt: Callable[[], T], spec: ClusterSpec, clock: Clock, say: Ca
             if not _SIGNS.search(str(error)) or not pause <= left <= SECONDS:
                 raise
             why = next((line.strip() for line in str(error).splitlines() if _SIGNS.search(line)), "")
-        say(f"The changes of bootstrap have not taken effect everywhere at Google yet ({why[:160]}). Retrying in {pause:.0f} s.")
+        say(f"The changes of bootstrap have not taken effect everywhere yet ({why[:160]}). Retrying in {pause:.0f} s.")
         clock.sleep(pause)
         tries += 1
 

@@ -109,7 +109,9 @@ def run(asked: Deployment, clock: Clock, say: Callable[[str], None]) -> None:
     """Deploy the queue. Safe to repeat and to interrupt."""
     programs.need("kubectl", "install it with `gcloud components install kubectl gke-gcloud-auth-plugin`")
     if not do(_team_queue(asked)).strip():
-        raise NotFound(f"team {asked.team} has no queue in this cluster", hint=f"run `tpu team add {asked.team}` to create it")
+        raise NotFound(
+            f"team {asked.team} has no queue in this cluster", hint=f"run `tpu team add {asked.team}` to create it"
+        )
     for step in _accounts(asked):
         bootstrap.have(step, clock, say)
     file = paths.data() / "queue" / "policy.json"
@@ -292,7 +294,7 @@ def _wait(asked: Deployment, name: str) -> None:
     why = "\n  ".join(found) or "its pods report no reason"
     raise NotYet(
         f"deployment {name} is not ready after {_ROLLOUT.partition('=')[2]}\n  {why}",
-        hint=f"`kubectl --namespace={NAMESPACE} describe pods` shows more; run the command again when the cause is fixed",
+        hint=f"`kubectl --namespace={NAMESPACE} describe pods` shows more; deploy again when the cause is fixed",
     )
 
 

@@ -60,7 +60,9 @@ def _role(role: str) -> str:
 
 def _not_the_internet(text: str) -> str:
     return (
-        refuse("this range is the whole Internet", "leave it out, and use the DNS endpoint") if text.endswith("/0") else text
+        refuse("this range is the whole Internet", "leave it out, and use the DNS endpoint")
+        if text.endswith("/0")
+        else text
     )
 
 
@@ -71,7 +73,11 @@ def _new_enough(version: str) -> str:
 
 
 def _shutdown(seconds: int) -> int:
-    return seconds if seconds in (0, 30, 120) else refuse(f"GKE does not offer a delay of {seconds} seconds", "write 0, 30 or 120")
+    return (
+        seconds
+        if seconds in (0, 30, 120)
+        else refuse(f"GKE does not offer a delay of {seconds} seconds", "write 0, 30 or 120")
+    )
 
 
 _COUNT = Integer(0)
@@ -214,7 +220,9 @@ class ClusterSpec(Model):
         default=None,
     )
     tpu_workload_policy: str | None = field(TEXT, "Workload policy of tpu7x slices.", "mine", default=None)
-    enable_tpu_autoscaling: bool = field(Flag(), "Whether slices are created and deleted with jobs.", True, default=False)
+    enable_tpu_autoscaling: bool = field(
+        Flag(), "Whether slices are created and deleted with jobs.", True, default=False
+    )
     tpu_node_pool_name_prefix: str = field(
         _named(38), "Prefix of the names of pools.", "tpu-node-pool", default="tpu-node-pool"
     )
@@ -232,7 +240,10 @@ class ClusterSpec(Model):
         _named(63), "Machine type of the nodes without TPUs.", "n2-standard-4", default="n2-standard-4"
     )
     cpu_pool_disk_type: str | None = field(
-        _named(63), "Type of the boot disks of nodes without TPUs (default: by their machine type).", "pd-balanced", default=None
+        _named(63),
+        "Type of the boot disks of nodes without TPUs (default: by their machine type).",
+        "pd-balanced",
+        default=None,
     )
     cpu_pool_disk_size: int = field(Integer(10), "Size of those boot disks in GB.", 200, default=200)
     cpu_pool_max_pods_per_node: int = field(Integer(32, 256), "Pods on such a node.", 64, default=64)
@@ -257,7 +268,9 @@ class ClusterSpec(Model):
         "REGULAR",
         default="REGULAR",
     )
-    deletion_protection: bool = field(Flag(), "Whether the cluster is protected against deletion.", False, default=False)
+    deletion_protection: bool = field(
+        Flag(), "Whether the cluster is protected against deletion.", False, default=False
+    )
     labels: dict[str, str] = field(Named(LABEL, TEXT), "Labels.", {"team": "research"}, default={})
     create_service_accounts: bool = field(
         Flag(), "Whether Terraform creates both accounts; otherwise bootstrap does.", False, default=False
@@ -318,9 +331,14 @@ class ClusterSpec(Model):
         {"bucket": "projects/p/locations/us-central2/keyRings/r/cryptoKeys/k"},
         default={},
     )
-    binary_authorization: bool = field(Flag(), "Whether Binary Authorization decides which images run.", True, default=False)
+    binary_authorization: bool = field(
+        Flag(), "Whether Binary Authorization decides which images run.", True, default=False
+    )
     security_posture: Literal["DISABLED", "BASIC", "ENTERPRISE"] | None = field(
-        Choice("DISABLED", "BASIC", "ENTERPRISE"), "Mode of GKE's security posture scanning of workloads.", "BASIC", default=None
+        Choice("DISABLED", "BASIC", "ENTERPRISE"),
+        "Mode of GKE's security posture scanning of workloads.",
+        "BASIC",
+        default=None,
     )
     immutable_tags: bool = field(Flag(), "Whether tags of images never move.", True, default=False)
 

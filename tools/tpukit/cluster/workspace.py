@@ -79,7 +79,9 @@ class Workspace:
                 except BlockingIOError:
                     if wait is None:
                         hint = "wait until that command has ended; `tpu cluster up` waits by itself"
-                        message = "another `tpu cluster`, or its Terraform, is working on this cluster from this machine"
+                        message = (
+                            "another `tpu cluster`, or its Terraform, is working on this cluster from this machine"
+                        )
                         raise Conflict(message, hint=hint) from None
                 wait()
             yield file.fileno()

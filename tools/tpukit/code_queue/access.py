@@ -51,7 +51,9 @@ class Access:
             raise Unauthenticated("the token is not valid for this service", hint=_HINT)
         email = self._email(shown)
         if email not in self._emails:
-            raise Denied(f"{email} may not use this queue", hint="the operator of the queue allows accounts with --allow")
+            raise Denied(
+                f"{email} may not use this queue", hint="the operator of the queue allows accounts with --allow"
+            )
         return email
 
     def _email(self, shown: str) -> str:

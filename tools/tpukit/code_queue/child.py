@@ -135,7 +135,9 @@ class Child:
         result = self._result()
         if result is None and report["status"] == -signal.SIGABRT and "," in os.environ.get("TPU_WORKER_HOSTNAMES", ""):
             # JAX aborts this way when another host is lost.
-            return Outcome(Reason.PEER_LOST, error="the hosts of the slice lost their connection to each other", logs=logs)
+            return Outcome(
+                Reason.PEER_LOST, error="the hosts of the slice lost their connection to each other", logs=logs
+            )
         if result is None:
             said = f"the program exited early ({_exit(report['status'])})"
             return Outcome(Reason.USER_ERROR, error=said, logs=logs)

@@ -21,7 +21,9 @@ _SCHEMAS = "#/components/schemas/{name}"
 
 class Submission(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     code: Annotated[str, Meta(pattern=r"\S", description="A Python program; it leaves its answer in `result`.")]
-    timeout: Annotated[float, Meta(gt=0, le=LONGEST_TIMEOUT, description="Limit of the running time, in seconds.")] = TIMEOUT
+    timeout: Annotated[float, Meta(gt=0, le=LONGEST_TIMEOUT, description="Limit of the running time, in seconds.")] = (
+        TIMEOUT
+    )
     challenge_number: Annotated[int, Meta(ge=-(2**53), le=2**53)] | None = None
     priority: Annotated[float, Meta(ge=-100, le=100, description="Priority; higher runs first.")] = 0
     unique: Annotated[
@@ -30,7 +32,9 @@ class Submission(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     metadata: Annotated[
         dict[str, Any], Meta(description="Returned with the job; `tpu` names the slice that it needs.")
     ] = msgspec.field(default_factory=dict)
-    max_faults: Annotated[int, Meta(ge=1, le=1000, description="Limit of attempts lost by the infrastructure.")] = ATTEMPTS
+    max_faults: Annotated[int, Meta(ge=1, le=1000, description="Limit of attempts lost by the infrastructure.")] = (
+        ATTEMPTS
+    )
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -124,7 +128,11 @@ def _operation(
 ) -> dict[str, Any]:
     content = _json(schema) if schema else {"text/plain": {"schema": {"type": "string"}}}
     said = {400: "The request is not valid.", 401: "Not signed in.", 403: "Not allowed.", 404: "No such job."}
-    said |= {409: "The state of the job does not allow this.", 413: "Too large.", 503: "The store is unreachable; try again."}
+    said |= {
+        409: "The state of the job does not allow this.",
+        413: "Too large.",
+        503: "The store is unreachable; try again.",
+    }
     responses: dict[str, Any] = {str(status): {"description": "Done.", "content": content}}
     for code in sorted({*refused, 400, 401, 403, 503}):
         responses[str(code)] = {"description": said[code], "content": _json("Problem")}

@@ -48,7 +48,9 @@ def of(
         found.append(_of_program(answer["error"]))
     if step is None and not found:
         hint = "call the training step in the command, or write `fit: FILE.py:FUNCTION` in the job file"
-        found.append(Finding("no step", "the program ended before it called a jit function that computes something", "", hint))
+        found.append(
+            Finding("no step", "the program ended before it called a jit function that computes something", "", hint)
+        )
     if step is not None:
         found += _of_arguments(step, memories[list(answer["programs"]).index(step)], answer["devices"])
     if step is not None and "hlo" in step:
@@ -174,9 +176,7 @@ def _of_problems(record: Mapping[str, Any]) -> Iterator[Finding]:
             yield Finding("float64", text, one["line"], "remove jax_enable_x64, or cast to float32", stops=False)
         else:
             text = f"{record['name']} calls the host in each step ({one['operation']}): the chips wait for Python"
-            yield Finding(
-                "host callback", text, one["line"], "return the value and use it outside of jit", stops=False
-            )
+            yield Finding("host callback", text, one["line"], "return the value and use it outside of jit", stops=False)
 
 
 def _of_traffic(step: Mapping[str, Any], slices: int) -> Iterator[Finding]:

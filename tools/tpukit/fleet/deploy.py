@@ -29,7 +29,13 @@ def check(spec: FleetSpec, *, needs_dataset: bool, needs_program: bool) -> str:
         hint = "pass --dataset data.jsonl, or --skip-dataset"
         problems.append(Problem("--dataset", "no dataset is given", hint))
     if needs_program and not spec.program:
-        problems.append(Problem("--program", "no program is given for the workers", "pass --program FILE.py:FUNCTION, such as extract.py:make"))
+        problems.append(
+            Problem(
+                "--program",
+                "no program is given for the workers",
+                "pass --program FILE.py:FUNCTION, such as extract.py:make",
+            )
+        )
     if problems:
         raise Invalid(problems)
     return plans.root_of(spec.gcs_bucket or "")

@@ -108,7 +108,9 @@ class Folder:
             except OSError as error:
                 if error.errno not in _NO_LINKS:
                     raise
-                raise OSError(error.errno, f"{self._root} cannot decide which of two writers was first: {_MOUNTED}") from error
+                raise OSError(
+                    error.errno, f"{self._root} cannot decide which of two writers was first: {_MOUNTED}"
+                ) from error
         return True
 
     def replace(self, name: str, data: bytes, mark: str, about: Mapping[str, str] | None = None) -> str | None:

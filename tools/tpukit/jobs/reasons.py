@@ -82,7 +82,7 @@ MEANINGS: dict[Reason, Meaning] = {
         _FAILED,
         Budget.NONE,
         None,
-        "{host} may not open its TPU chips: write `access: tpu` in the job file, or, as a last resort, `access: privileged`",
+        "{host} may not open its TPU chips: write `access: tpu` in the job file, or else `access: privileged`",
     ),
     Reason.BAD_IMAGE: Meaning(_FAILED, Budget.NONE, None, "{host} could not pull the image"),
     Reason.NO_QUOTA: Meaning(_FAILED, Budget.NONE, None, "the project's quota is too small"),

@@ -83,7 +83,9 @@ def decide(
         )
 
     if last.reason is Reason.EVICTED:  # the queue took it out, and the queue brings it back
-        return Verdict(Action.RESUME, State.PENDING, last.reason, f"{said}; the job resumes when the queue admits it", last.ended)
+        return Verdict(
+            Action.RESUME, State.PENDING, last.reason, f"{said}; the job resumes when the queue admits it", last.ended
+        )
     action = RULES[rule][meaning.lost] if meaning.lost else Action.RESUME
     if begun and restarts and action in (Action.NOTHING, Action.RERUN):
         action = Action.RESUME

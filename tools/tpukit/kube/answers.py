@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 LINE_BYTES = 64 << 10
 """Largest piece of a log line. Longer lines are split: a progress bar may print for days without ending its line."""
 SIGN_IN = "sign in again: `gcloud auth login`, then `tpu cluster credentials`"
-_ASK_FOR_ROLE = "ask an administrator of the cluster for a role that allows it; `tpu team add --member` adds members to a team"
+_ASK_FOR_ROLE = (
+    "ask an administrator of the cluster for a role that allows it; `tpu team add --member` adds members to a team"
+)
 
 
 class Expired(Transient):

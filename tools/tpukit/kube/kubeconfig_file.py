@@ -18,7 +18,9 @@ from typing import Any
 
 from tpukit.core.errors import Denied, Invalid, NotFound, TpukitError, Transient
 
-_GET_ONE = "`tpu cluster credentials` writes a kubeconfig, KUBECONFIG names one; `tpu sandbox up` starts a cluster on this machine"
+_GET_ONE = (
+    "`tpu cluster credentials` writes one, KUBECONFIG names one; `tpu sandbox up` starts a cluster on this machine"
+)
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _IN_POD = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _LISTS = ("contexts", "clusters", "users")

@@ -136,4 +136,6 @@ def _install_hint(plugin: Mapping[str, Any]) -> str:
 def _install(name: str) -> str:
     if Path(name).name == _GKE_PLUGIN:
         return f"`gcloud components install {_GKE_PLUGIN}`, and make sure that it is on PATH"
-    return f"install {name} and make sure that it is on PATH, or let `tpu cluster credentials` write the kubeconfig again"
+    return (
+        f"install {name} and make sure that it is on PATH, or let `tpu cluster credentials` write the kubeconfig again"
+    )

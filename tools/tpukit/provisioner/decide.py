@@ -109,7 +109,9 @@ def _needed(
     step = replace(step, owner=whose)
     if pool.status in GONE or (running and running.kind == "DELETE_NODE_POOL"):
         # GKE may fail to delete it: it has then still had no pod for the whole time.
-        return replace(step, reason=f"node pool {slot} is being deleted, and recreated afterwards", idle=slot in seen.idle)
+        return replace(
+            step, reason=f"node pool {slot} is being deleted, and recreated afterwards", idle=slot in seen.idle
+        )
     if pool.status == "PROVISIONING" or (running and pool.status != "ERROR"):
         return replace(step, state="creating", reason=f"GKE is creating node pool {slot}", since=whose.created)
     if pool.status == "ERROR":

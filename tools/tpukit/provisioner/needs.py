@@ -267,8 +267,14 @@ def _flexible(shape: Slice, capacity: Capacity) -> bool:
 
 def _no_choice(shape: Slice, zones: Sequence[str]) -> Problem:
     if not zones:
-        return Problem("zones", "no zone is configured for the pool", "set `zones` in the ConfigMap, or in an annotation of the JobSet")
-    return Problem("capacity", f"flex-start does not offer {shape.generation}", "write spot, on-demand or reservation:NAME")
+        return Problem(
+            "zones",
+            "no zone is configured for the pool",
+            "set `zones` in the ConfigMap, or in an annotation of the JobSet",
+        )
+    return Problem(
+        "capacity", f"flex-start does not offer {shape.generation}", "write spot, on-demand or reservation:NAME"
+    )
 
 
 def _labels(choice: Choice, pool: str, selector: Mapping[str, str]) -> Mapping[str, str | None]:

@@ -55,7 +55,9 @@ class Metrics:
                     "Errors of jobs and clusters, by class.",
                     {(("class", name),): count for name, count in sorted(self._troubles.items())},
                 ),
-                *metric("tpukit_store_errors_total", "counter", "Times the store was unreachable.", {(): self._store_errors}),
+                *metric(
+                    "tpukit_store_errors_total", "counter", "Times the store was unreachable.", {(): self._store_errors}
+                ),
                 *metric(
                     "tpukit_jobs_ended_total",
                     "counter",

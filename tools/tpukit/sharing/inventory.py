@@ -140,7 +140,10 @@ def choose(rows: Iterable[Row], type_: str) -> Row:
     meant = [row for row in rows if row.vm.type == type_]
     free = [row for row in meant if row.free]
     if not free:
-        busy = ", ".join(f"{row.vm.name} {row.user or row.state}" for row in meant) or "the inventory has none of this type"
+        busy = (
+            ", ".join(f"{row.vm.name} {row.user or row.state}" for row in meant)
+            or "the inventory has none of this type"
+        )
         raise NoCapacity(
             f"no {type_} is free: {busy}", hint=f"`tpu find {type_}` lists them; `tpu vm apply NAME` creates one"
         )

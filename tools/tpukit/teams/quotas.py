@@ -109,7 +109,9 @@ def check(available: Sequence[Quota], wanted: Team, rest: Iterable[Team], before
                 has = "".join(f", {team} has {number}" for team, number in given.items())
                 left = there_are - sum(given.values())
                 hint = f"write {name}={left} or less" if left > 0 else "take some from another team first"
-                problems.append(Problem(option, f"{count} × {name} is too much: the cluster has {there_are}{has}", hint))
+                problems.append(
+                    Problem(option, f"{count} × {name} is too much: the cluster has {there_are}{has}", hint)
+                )
     if problems:
         raise Invalid(problems)
 

@@ -119,7 +119,11 @@ BAD_LINES = [
     ("env: {A: }", "env.A has no value", 'write A: "" for an empty text'),
     ("env: {A-B: c}", "env.A-B: 'A-B' is not allowed", "use letters, digits and _, with no digit first"),
     *(
-        (f"env: {{{name}: x}}", f"env.{name}: this name is reserved", "leave it out; tpukit sets this variable for each host")
+        (
+            f"env: {{{name}: x}}",
+            f"env.{name}: this name is reserved",
+            "leave it out; tpukit sets this variable for each host",
+        )
         for name in ("TPUKIT_JOB", "TPU_WORKER_ID", "MEGASCALE_PORT", "JAX_COORDINATOR_ADDRESS", "TPU_TOPOLOGY")
     ),
     # destinations
@@ -300,7 +304,7 @@ def test_load_missing_folder_says_so(tmp_path):
     with pytest.raises(Invalid) as error:
         load(tmp_path / "none" / "job.yaml")
     assert str(error.value) == (
-        f"{tmp_path}/none/job.yaml: the file does not exist\n  there is no folder {tmp_path}/none either"
+        f"{tmp_path}/none/job.yaml: the file does not exist\n  the folder {tmp_path}/none does not exist either"
     )
 
 

@@ -131,7 +131,8 @@ def test_set_setting_reads_words_as_yaml_does(value, expected):
         ("lr=.inf", "--set lr: config.training.learning_rate: inf is not a finite number\n"
             "  write a number, or leave it out"),
         ("name=", "--set name: '' is not allowed\n  use at most 32 of a-z, 0-9 and -, a letter first and no - last"),
-        ("env.TPUKIT_X=1", "--set env.TPUKIT_X: this name is reserved\n  leave it out; tpukit sets this variable for each host"),
+        ("env.TPUKIT_X=1", "--set env.TPUKIT_X: this name is reserved\n"
+            "  leave it out; tpukit sets this variable for each host"),
     ],
 )  # fmt: skip
 def test_set_wrong_item_names_the_flag(item, message):

@@ -84,7 +84,8 @@ def test_logs_that_are_nowhere_say_what_was_tried(driving):
     driving.until(job_id, State.COMPLETED)
     driving.cluster.forget(job_id)
     with pytest.raises(
-        NotFound, match=r"pods were deleted, this machine has no copy of their logs, and Cloud Logging has no lines of it"
+        NotFound,
+        match=r"pods were deleted, this machine has no copy of their logs, and Cloud Logging has no lines of it",
     ):
         lines(driving, job_id)
 

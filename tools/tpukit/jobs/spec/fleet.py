@@ -86,7 +86,9 @@ class FleetSpec(Model):
         TEXT, "File in the folder of the program that each host installs.", "requirements.txt", default=None
     )
     shard_samples: int = field(Integer(1), "Samples in each shard.", 500, default=1000)
-    patience: int = field(DURATION, "Longest time without progress until the program is restarted.", "10m", default=1800)
+    patience: int = field(
+        DURATION, "Longest time without progress until the program is restarted.", "10m", default=1800
+    )
     unattended: int = field(
         Duration(zero=True),
         "Time without a driver after which TPU VMs of the fleet delete themselves; 0s: never.",
@@ -101,7 +103,11 @@ class FleetSpec(Model):
         if good.get("program") and not good.get("streams", 0) and count > MOST_STREAMS:
             yield ("streams",), f"{count} workers would have as many streams", f"write streams: {MOST_STREAMS} or less"
         if good.get("requirements") and ".py:" not in good.get("program", ".py:"):
-            yield ("requirements",), "a module is not sent along, only the folder of a file", "write program: FILE.py:NAME"
+            yield (
+                ("requirements",),
+                "a module is not sent along, only the folder of a file",
+                "write program: FILE.py:NAME",
+            )
 
 
 def load(file: Path | None, flags: Mapping[str, Any], default: str = "") -> FleetSpec:

@@ -143,8 +143,9 @@ class Max(Model):
     )
     stall: int = field(
         DURATION,
-        "Time without a new step after which the job counts as hung. If you set it, it includes the time before the first step of a"
-        " program that calls tpukit.host.start() and the time before the second step that a program prints.",
+        "Time without a new step after which the job counts as hung. If you set it, it includes the time before the"
+        " first step of a program that calls tpukit.host.start(), and the time before the second step that a program"
+        " prints.",
         "10m",
         default=600,
     )
@@ -260,8 +261,8 @@ class JobSpec(Model):
     )
     access: Literal["restricted", "tpu", "privileged"] = field(
         Choice("restricted", "tpu", "privileged"),
-        "How its hosts open their chips, on GKE: without extra rights; as root with SYS_RESOURCE; or, as a last resort, with "
-        "all rights. Its team must allow the latter two.",
+        "How its hosts open their chips, on GKE: without extra rights; as root with SYS_RESOURCE; or, as a last "
+        "resort, with all rights. Its team must allow the latter two.",
         "tpu",
         default="restricted",
     )

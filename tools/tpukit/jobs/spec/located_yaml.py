@@ -73,7 +73,9 @@ def read(path: Path, kind: str = "job") -> str:
         reason = getattr(error, "strerror", None) or str(error)
         raise Invalid(Problem(str(path), f"the file cannot be read: {reason}", "name another file")) from error
     if len(content) > LARGEST:
-        raise Invalid(Problem(str(path), "the file is larger than 1 MiB", "move data into other files, and refer to them"))
+        raise Invalid(
+            Problem(str(path), "the file is larger than 1 MiB", "move data into other files, and refer to them")
+        )
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -91,15 +91,14 @@ class Settings(Model):
         ["pip", "install", "-r", "requirements.txt"],
         default=(),
     )
-    ssh_user: str | None = field(
-        _WORD, "Login on TPU VMs (default: your login on this machine).", "ada", default=None
-    )
+    ssh_user: str | None = field(_WORD, "Login on TPU VMs (default: your login on this machine).", "ada", default=None)
     ssh_key: str | None = field(
-        TEXT, "Private SSH key for TPU VMs (default: a key that tpukit creates).", "~/.ssh/google_compute_engine", default=None
+        TEXT,
+        "Private SSH key for TPU VMs (default: a key that tpukit creates).",
+        "~/.ssh/google_compute_engine",
+        default=None,
     )
-    external_ips: bool = field(
-        Flag(), "Whether TPU VMs get external addresses.", True, default=True
-    )
+    external_ips: bool = field(Flag(), "Whether TPU VMs get external addresses.", True, default=True)
     image: str | None = field(
         IMAGE,
         "Container image of jobs that name none.",

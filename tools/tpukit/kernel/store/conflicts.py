@@ -22,5 +22,7 @@ def outdated(kind: Kind[T], entry: Entry[T]) -> Conflict:
 
 def lost(lease: Lease, now: Lease | None = None) -> Conflict:
     """Return the error for a lost lease. `now`: the lease that replaced it."""
-    why = f"{now.holder.name} holds it" if now and now.holder.name != lease.holder.name else "it expired or was released"
+    why = (
+        f"{now.holder.name} holds it" if now and now.holder.name != lease.holder.name else "it expired or was released"
+    )
     return Conflict(f"the lease {lease.name} is no longer held by {lease.holder.name}: {why}")

@@ -60,7 +60,9 @@ class Sending:
             if state.sender != self.sender():
                 return  # ours is gone, and its name is in use by another sender
             if state.made_for > handle.attempt.number:
-                raise Conflict(f"JobSet {plan.id} was made for attempt {state.made_for}, which this driver may not stop")
+                raise Conflict(
+                    f"JobSet {plan.id} was made for attempt {state.made_for}, which this driver may not stop"
+                )
             if not state.finished and not state.leaving:
                 self.lister.cluster.delete("JobSet", plan.id, plan.team, foreground=True, uid=state.uid)
         elif known := Position.of(handle.attempt.learned):

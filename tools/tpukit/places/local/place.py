@@ -201,7 +201,9 @@ class LocalPlace:
             env = dict(word.split(b"=", 1) for word in words if b"=" in word)
             return subprocess.run(command, env=env, cwd=f"/proc/{state.pid}/cwd", check=False).returncode
         except OSError as error:
-            raise Invalid(f"{command[0]}: {error.strerror}", hint="use a command that is installed on this machine") from error
+            raise Invalid(
+                f"{command[0]}: {error.strerror}", hint="use a command that is installed on this machine"
+            ) from error
 
     def stop(self, handle: Handle, grace: float) -> None:
         self._tell(handle, handle.plan.host_names, grace)

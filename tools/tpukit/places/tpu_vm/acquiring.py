@@ -97,7 +97,9 @@ class Acquiring:
             node = there.get(name)
             if node is None:
                 known = ", ".join(sorted(there)) or "none"
-                raise Invalid(f"--on: there is no TPU VM {name} in {target.of(plan).zone}", hint=f"the TPU VMs there: {known}")
+                raise Invalid(
+                    f"--on: there is no TPU VM {name} in {target.of(plan).zone}", hint=f"the TPU VMs there: {known}"
+                )
             if node.accelerator != plan.slice.name:
                 hint = f"name another TPU VM, or write tpu: {node.accelerator}"
                 raise Invalid(f"--on: {name} is a {node.accelerator}, the job asks for {plan.slice.name}", hint=hint)

@@ -101,7 +101,9 @@ class Hosts:
                 raise Conflict(words, hint="stop it first, or name another TPU VM")
         if there:
             self.channel.ask([Call(login, {"do": "stop", "grace": 0, **holder}) for login, holder in there.items()])
-            raise NotYet(f"an earlier attempt of {job} is still stopping on {', '.join(login.address for login in there)}")
+            raise NotYet(
+                f"an earlier attempt of {job} is still stopping on {', '.join(login.address for login in there)}"
+            )
 
     @contextmanager
     def retired(self, handle: Handle, machines: Machines, clock: Clock) -> Iterator[None]:

@@ -146,9 +146,7 @@ def _waits(request: Queued) -> str:
         return "Google has no such slice available now"
     words = f"queued resource {request.name} is {request.state or '?'}"
     return (
-        f"{words}: the request starts at {request.after} on"
-        if request.state == "ACCEPTED" and request.after
-        else words
+        f"{words}: the request starts at {request.after} on" if request.state == "ACCEPTED" and request.after else words
     )
 
 

@@ -88,12 +88,18 @@ class TpuVmPlace:
     def prepare(self, plan: Plan) -> Plan:
         settings, named = plan.settings, plan.vms.nodes if plan.vms else ()
         problems = [
-            Problem(name, "no project is set, and TPU VMs belong to a project", settings_file.hint(name))
+            Problem(name, "TPU VMs belong to a Google Cloud project, and none is set", settings_file.hint(name))
             for name in ("project", "zone")
             if not getattr(settings, name)
         ]
         if plan.spec.capacity == "flex-start":
-            problems.append(Problem("", "capacity: TPU VMs do not support flex-start", "write capacity: spot, or send the job to a cluster"))
+            problems.append(
+                Problem(
+                    "",
+                    "capacity: TPU VMs do not support flex-start",
+                    "write capacity: spot, or send the job to a cluster",
+                )
+            )
         if named and len(named) != plan.spec.slices:
             hint = f"name {plan.spec.slices}, with commas between them, or leave --on out"
             problems.append(
@@ -251,7 +257,11 @@ class TpuVmPlace:
             *([_BOARD if plan.settings.tensorboard else _NO_BOARD] if spec.tensorboard else []),
             *([f"{plan.slice.name} may be unavailable in {target.of(plan).zone}"] if self._elsewhere(plan) else []),
             *_limit(plan),
-            *([f"TPU VMs {', '.join(target.nodes(plan))} are created for the job, and deleted when it ends"] if own else []),
+            *(
+                [f"TPU VMs {', '.join(target.nodes(plan))} are created for the job, and deleted when it ends"]
+                if own
+                else []
+            ),
         ]
 
     def forget(self, handle: Handle) -> str:

@@ -170,7 +170,7 @@ class Ssh:
                 new.unlink()
             return ssh.read_private_key(file)
         except (OSError, ssh.KeyImportError) as error:
-            hint = f"name one without a passphrase: {settings.hint('ssh_key')}; without that setting tpukit creates its own"
+            hint = f"name one without a passphrase: {settings.hint('ssh_key')}; without it tpukit creates its own"
             raise Denied(f"the key {file} cannot be used: {error}", hint=hint) from error
 
     async def _ask_all(self, calls: Sequence[Call], check: fence.Check) -> list[Answer | TpukitError]:
@@ -283,6 +283,6 @@ class Ssh:
             hint = "another machine may have this address, or the TPU VM was just recreated"
             return HostKeyChanged(f"{said}: unexpected SSH host key", hint=hint)
         if isinstance(error, self._ssh.PermissionDenied):
-            hint = "a new key takes effect after a minute; OS Login also needs roles/compute.osLogin or roles/compute.osAdminLogin"
+            hint = "a new key takes effect after a minute; OS Login also needs roles/compute.osLogin or osAdminLogin"
             return Denied(f"{said}: the host does not accept the SSH key", hint=hint)
         return Transient(said)
