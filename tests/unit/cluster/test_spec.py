@@ -126,7 +126,7 @@ def test_load_set_overrides_the_file_and_needs_no_quotes(tmp_path):
         ({"tpu_type": "v4_32"}, "--set tpu_type", "no TPU named", "v4-32"),
         ({"tpu_topology": "4x4x4"}, "--set tpu_topology", "v4-32 has 2x2x4", "leave it out"),
         ({"tpu_num_nodes": 5}, "--set tpu_num_nodes", "v4-32 has 4", "leave it out"),
-        ({"subnet_ip_range": "10.129.0.1/20"}, "--set subnet_ip_range", "does not begin", "write 10.129.0.0/20"),
+        ({"subnet_ip_range": "10.129.0.1/20"}, "--set subnet_ip_range", "is not the first address", "write 10.129.0.0/20"),
         ({"subnet_ip_range": "10.129.0.0"}, "--set subnet_ip_range", "not a range for a subnet", "prefix"),
         (
             {"services_ip_range": "192.168.70.0/24"},

@@ -184,7 +184,7 @@ def test_own_token_is_made_once_and_readable_by_its_user_alone(tmp_path):
     path.write_text("short")
     with pytest.raises(Invalid, match="no token"):
         read_token(path)
-    with pytest.raises(Invalid, match="no callers"):
+    with pytest.raises(Invalid, match="no caller could use the queue"):
         Access()
 
 

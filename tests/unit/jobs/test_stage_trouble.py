@@ -244,7 +244,7 @@ def test_snapshot_too_many_files_are_refused_before_all_are_listed(code, shelf, 
     monkeypatch.setattr(code_files, "MOST_FILES", 10)
     for number in range(20):
         (code / str(number)).touch()
-    with pytest.raises(Invalid, match="more than the 10 files"):
+    with pytest.raises(Invalid, match="more than the limit of 10 files"):
         stage.snapshot(code, shelf)
 
 

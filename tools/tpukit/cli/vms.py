@@ -32,7 +32,9 @@ def cloud() -> Client:
     project = settings().project
     if not project:
         raise Invalid(
-            Problem("project", "TPU VMs belong to a Google Cloud project, and none is set", settings_file.hint("project"))
+            Problem(
+                "project", "TPU VMs belong to a Google Cloud project, and none is set", settings_file.hint("project")
+            )
         )
     return tpu_vm.Client(project)
 

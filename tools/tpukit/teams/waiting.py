@@ -67,7 +67,7 @@ def why(workload: Doc, queues: Queues) -> str:
         return ""
     how = workloads.evicted(workload)
     if workloads.leaves(workload) and how:
-        return f"{_evicted(workload, how, queues)}; its hosts are leaving"
+        return f"{_evicted(workload, how, queues)}; its hosts are stopping"
     reason = _held_back(workload, queues) or _short(workload, queues) or _otherwise(workload, queues)
     return f"{_evicted(workload, how, queues)}; {reason}" if how else reason
 

@@ -17,7 +17,7 @@ from tpukit.places import trainer_lines
 FILE = "name: a\ntpu: v4-8\ncommand: [x]\nprogress: '{}'\n"
 
 WRONG = {
-    "not a pattern": ("step (?P<step>", "it is not a pattern"),
+    "not a pattern": ("step (?P<step>", "this is not a valid pattern"),
     "no group": (r"step \d+", "the pattern has no group for a step"),
     "only a loss": (r"loss (?P<loss>\S+)", "the pattern has no group for a step"),
     "another group": (r"(?P<stpe>\d+)", "there is no group"),
