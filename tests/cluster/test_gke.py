@@ -424,7 +424,7 @@ def test_same_job_of_two_people_gets_two_names_and_neither_touches_the_others(bo
 @pytest.mark.parametrize(
     ("sets", "said"),
     [
-        (["team=nobody"], "`tpu team add nobody` makes the team"),
+        (["team=nobody"], "`tpu team add nobody` creates the team"),
         (["priority=huge"], "priority: the cluster has no huge"),
         (["tpu=v2-8", "slices=1"], "tpu: GKE has no v2-8"),
     ],

@@ -126,7 +126,12 @@ def test_load_set_overrides_the_file_and_needs_no_quotes(tmp_path):
         ({"tpu_type": "v4_32"}, "--set tpu_type", "no TPU named", "v4-32"),
         ({"tpu_topology": "4x4x4"}, "--set tpu_topology", "v4-32 has 2x2x4", "leave it out"),
         ({"tpu_num_nodes": 5}, "--set tpu_num_nodes", "v4-32 has 4", "leave it out"),
-        ({"subnet_ip_range": "10.129.0.1/20"}, "--set subnet_ip_range", "is not the first address", "write 10.129.0.0/20"),
+        (
+            {"subnet_ip_range": "10.129.0.1/20"},
+            "--set subnet_ip_range",
+            "is not the first address",
+            "write 10.129.0.0/20",
+        ),
         ({"subnet_ip_range": "10.129.0.0"}, "--set subnet_ip_range", "not a range for a subnet", "prefix"),
         (
             {"services_ip_range": "192.168.70.0/24"},
@@ -155,7 +160,7 @@ def test_load_set_overrides_the_file_and_needs_no_quotes(tmp_path):
             },
             "--set flex_start_queued",
             "Google serves no v5p by queued provisioning",
-            "by autoscaling",
+            "created by autoscaling",
         ),
         ({"num_of_chips": 32}, "--set num_of_chips", "the pools have 16 chips", "write 16"),
         ({"num_tpu_pools": 201}, "--set num_tpu_pools", "201 is too many", "200"),

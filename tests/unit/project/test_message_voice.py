@@ -23,7 +23,9 @@ SPEAKERS = {
 NAMES = {"hint", "words", "why", "question"}
 BANNED = re.compile(
     r"\b(?:nobody|somebody|whoever|anew|again and again|mend(?:s|ed|ing)?|unless told|for ever"
-    r"|(?:could|may|can) ?not be had|on purpose|ended well|any more|made again|not say whose|short for nothing)\b"
+    r"|(?:could|may|can) ?not be had|on purpose|ended well|any more|made again|not say whose|short for nothing"
+    r"|who asks|(?:say|says) who you are|goes on (?:from|without)|told to leave|call it again|say it again|without us"
+    r"|the words are|unasked|all the same|gives? (?:it|them) back|hears of|lets you read|is away|comes and goes)\b"
     r"|\bbegun otherwise|(?<!there )(?<!There )\b(?:is|are) no (?!longer\b|such\b)[a-zA-Z]+",
     re.IGNORECASE,
 )

@@ -185,7 +185,7 @@ def test_job_short_of_cpus_alone_says_cpus():
 @pytest.mark.parametrize(
     ("asked", "local", "queue", "said"),
     [
-        ({}, {"team": "green"}, {}, "there is no queue red in namespace red; `tpu team add red` makes the team's"),
+        ({}, {"team": "green"}, {}, "there is no queue red in namespace red; `tpu team add red` creates the team's"),
         ({}, {"stopPolicy": "Hold"}, {}, "the queue of team red is stopped (stopPolicy of LocalQueue red)"),
         ({}, {"to": "gone"}, {}, "the team's queue refers to ClusterQueue gone, which does not exist"),
         ({}, {}, {"stopPolicy": "HoldAndDrain"}, "ClusterQueue tpu is stopped (stopPolicy)"),
@@ -264,7 +264,7 @@ def test_running_job_of_a_queue_that_borrows_is_told_so():
     lender = cluster_queue("red", own=1)
     queues = Queues([runs("a", slices=2)], [local_queue()], [cluster_queue(own=1, used=2, borrowed=1), lender], FLAVORS)
     (row,) = queue_rows.jobs(queues)
-    assert row.why == "queue tpu borrows 1 × v4-16, and gives them back when asked"
+    assert row.why == "queue tpu borrows 1 × v4-16, and returns them on request"
     assert [(row.queue, row.own, row.used, row.borrowed) for row in queue_rows.queues_of(queues)] == [
         ("tpu", "1", "2", "1"),
         ("red", "1", "0", "0"),

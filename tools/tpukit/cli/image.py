@@ -40,7 +40,7 @@ def push(
     keep_default: bool,
     dry_run: bool,
 ) -> None:
-    """Build an image with Cloud Build, push it, and make it the one that jobs run in.
+    """Build an image with Cloud Build, push it, and use it for jobs from then on.
 
     Jobs refer to it by its digest: the same job runs in the same image, wherever the tag moves.
     """

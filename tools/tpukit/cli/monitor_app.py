@@ -291,7 +291,7 @@ class Monitor(App[None]):
         numbers = [line.window.number for line in picture.lines]
         if numbers and self._window not in numbers:  # the window was cleared: choose its neighbour
             self._window = numbers[min(rows.chosen, len(numbers) - 1)]
-        heading, *lines = [Text("no windows; `tpu run TPU USER` makes one")]
+        heading, *lines = [Text("no windows; `tpu run TPU USER` opens one")]
         if numbers:
             last = {name: printed[-1:] for name, printed in picture.output.items()}
             heading, *lines = table(picture.lines, self._letters, last, narrow=width < NARROW).rows(width)

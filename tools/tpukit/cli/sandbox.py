@@ -47,7 +47,7 @@ def command(context: click.Context) -> None:
         for name in folder.names():
             click.echo(name)
         if not folder.names():
-            click.echo("there is no sandbox; `tpu sandbox up` makes one", err=True)
+            click.echo("there is no sandbox; `tpu sandbox up` creates one", err=True)
 
 
 @command.command("up")
@@ -99,7 +99,7 @@ def up(
         if wanted:
             from tpubox.box.furnish import furnish
 
-            progress.say("making slices, queues and a bucket")
+            progress.say("creating slices, queues and a bucket")
             furnish(place, wanted)
     click.echo(f"sandbox {name} is ready after {time.monotonic() - began:.1f} s", err=True)
     click.echo(f"  export KUBECONFIG={place.kubeconfig}")

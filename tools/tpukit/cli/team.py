@@ -75,7 +75,7 @@ def command(context: click.Context) -> None:
 @click.option(
     "--bind",
     is_flag=True,
-    help="Also make the account, let its jobs act as it, and grant members IAM roles, with gcloud.",
+    help="Also create the account, let its jobs act as it, and grant members IAM roles, with gcloud.",
 )
 @click.option("--allow-root/--no-allow-root", default=None, help="Let the team's programs run as root.")
 @click.option(
@@ -266,7 +266,7 @@ def _find(cluster: Cluster, name: str, account: str) -> Team:
 
     found = registry.read_teams(cluster, account, name)
     if not found:
-        raise NotFound(f"there is no team {name}", hint=f"`tpu team` lists them; `tpu team add {name}` makes it")
+        raise NotFound(f"there is no team {name}", hint=f"`tpu team` lists them; `tpu team add {name}` creates it")
     return found[0]
 
 

@@ -92,7 +92,7 @@ def _rest(text: str, names: list[str], problems: list[Problem]) -> dict[str, Any
         return {}
     for name in rest:
         if name in VARIABLES:
-            what = f"{name} has a substitution of its own"
+            what = f"{name} has its own substitution"
             problems.append(Problem(REST, what, f"write {VARIABLES[name]}=..., which may be empty"))
         elif name not in names or name == "project_id":
             near = difflib.get_close_matches(name, names, 1)

@@ -232,7 +232,7 @@ def _program(worker: Worker, seen: Seen, now: float) -> Decision[Worker]:
         failures = 0 if seen.shards > worker.base else worker.failures
         return Decision(replace(worker, attempt=host.running, failures=failures, message=host.warning))
     if host.code == 0:
-        return Decision(replace(worker, state="done", message="nothing is left to do"), note=f"{worker.tpu} is done")
+        return Decision(replace(worker, state="done", message="all work is done"), note=f"{worker.tpu} is done")
     if not worker.attempt or (host.code is None and not host.lost):
         return _launch(worker, seen, worker.failures, f"{worker.tpu} is launched")
     failures = worker.failures + 1 if seen.shards <= worker.base else 1

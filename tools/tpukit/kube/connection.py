@@ -166,4 +166,4 @@ class Connection:
         if any(words in said for words in _STRANGER):
             hint = "the kubeconfig may be of another cluster at this address: `tpu cluster credentials` writes it again"
             return Denied(f"{self.server} and the certificates of the kubeconfig do not match: {said}", hint=hint)
-        return Transient(f"{self.server} does not answer: {said}")
+        return Transient(f"{self.server} does not respond: {said}")

@@ -127,7 +127,7 @@ def plan(cluster: Cluster, request: Request, account: str) -> Change:
     own = _own_queue(there, after.name)
     if after.quota and not own and any(one["metadata"]["name"] == after.name for one in there):
         hint = "use another name for the team"
-        raise Conflict(f"there is a ClusterQueue {after.name} already, and tpukit did not make it", hint=hint)
+        raise Conflict(f"ClusterQueue {after.name} exists already, and was not created by tpukit", hint=hint)
     dropped = own is not None and not after.quota
     # The namespace comes first: the quota of a queue without one appears in no command and could not be taken back.
     rendered = render.team(made)
@@ -258,7 +258,7 @@ def _check_name_is_free(cluster: Cluster, name: str) -> None:
     if _is_terminating(there):
         raise NotYet(f"namespace {name} is still being removed", hint="run the command again in a minute")
     hint = "use another name for the team"
-    raise Conflict(f"there is a namespace {name} already, and tpukit did not make it", hint=hint)
+    raise Conflict(f"namespace {name} exists already, and was not created by tpukit", hint=hint)
 
 
 def _own_queue(cluster_queues: Iterable[Doc], team: str) -> Doc | None:

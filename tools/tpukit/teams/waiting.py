@@ -94,7 +94,7 @@ def _held_back(workload: Doc, queues: Queues) -> str:
     team, name = workloads.team(workload), workloads.queue(workload)
     local = queues.local_queue(workload)
     if local is None:
-        return f"there is no queue {name} in namespace {team}; `tpu team add {team}` makes the team's"
+        return f"there is no queue {name} in namespace {team}; `tpu team add {team}` creates the team's"
     if local["spec"].get("stopPolicy") in _STOPPED:
         return f"the queue of team {team} is stopped (stopPolicy of LocalQueue {name})"
     cluster_queue = queues.cluster_queue(workload)

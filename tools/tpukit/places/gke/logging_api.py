@@ -60,7 +60,7 @@ class LoggingApi:
                     return self._ask(path, body, again=False)
                 raise _translated(error.code, _explanation(error)) from error
         except (OSError, ValueError, http.client.HTTPException) as error:
-            raise Transient(f"Cloud Logging does not answer: {error}") from error
+            raise Transient(f"Cloud Logging does not respond: {error}") from error
 
 
 def _translated(code: int, said: str) -> TpukitError:
@@ -113,7 +113,7 @@ def _default_identity() -> dict[str, str]:
         credentials, _ = google.auth.default(scopes=[_SCOPE])
         credentials.refresh(google.auth.transport.requests.Request())
     except google.auth.exceptions.TransportError as error:
-        raise Transient(f"Google does not answer: {error}") from error
+        raise Transient(f"Google does not respond: {error}") from error
     except google.auth.exceptions.GoogleAuthError:
         return {}
     payer = getattr(credentials, "quota_project_id", None)

@@ -164,7 +164,7 @@ def _gone(name: str, node: Node | None, requests: tuple[Queued, ...]) -> Gone:
     suspended = [one for one in requests if one.state in ("SUSPENDING", "SUSPENDED") and one.by_service]
     if node is None:
         reason = Reason.PREEMPTED if suspended else Reason.HOST_LOST
-        return Gone(reason, f"TPU VM {name} is gone")
+        return Gone(reason, f"TPU VM {name} was deleted")
     if node.state in _USABLE:
         return Gone(Reason.HOST_LOST, f"TPU VM {name} was recreated")
     reason = _REASONS.get(node.state, Reason.PREEMPTED if suspended else Reason.HOST_LOST)
