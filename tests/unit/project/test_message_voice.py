@@ -104,3 +104,21 @@ def test_messages_count_one_of_a_thing_in_the_singular(modules: list[Path]) -> N
 def test_counted_says_one_of_a_thing_in_the_singular(number: int, text: str) -> None:
     assert counted(number, "TPU VM") == text
     assert counted(number, "batch is", "batches are") == f"{number} {'batch is' if number == 1 else 'batches are'}"
+
+
+TIMES = re.compile(r"^(?:at|created|ended|started|began|seen|updated|ends|deadline|not_before|(?!resumed)[a-z]+_at)$")
+"""Names of attributes that hold seconds since the epoch."""
+
+
+def epochs(path: Path) -> Iterator[str]:
+    """Yield texts that contain a time as its number of seconds."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.FormattedValue):
+            value = node.value
+            if isinstance(value, ast.Attribute) and TIMES.match(value.attr):
+                yield ast.unparse(node)
+
+
+@packages(MODULES)
+def test_messages_hold_times_and_not_numbers_of_seconds(modules: list[Path]) -> None:
+    assert [(name(path), text) for path in modules for text in epochs(path)] == []
