@@ -41,7 +41,7 @@ class Cloud:
 
     def forget(self, handle: Handle) -> str:
         if self.left:
-            raise Conflict(f"the API says that {self.left} is there")
+            raise Conflict(f"the API reports that {self.left} exists")
         return "a TPU VM"
 
 
