@@ -81,7 +81,7 @@ def test_bootstrap_makes_what_is_missing_and_leaves_what_is_there(machine):
     assert "service-accounts create infrastructure-manager-sa" in calls
     assert "roles/owner" not in calls
     assert "roles/editor" not in calls
-    assert "state bucket gs://my-project-1-tf-state: already there" in done.stderr
+    assert "state bucket gs://my-project-1-tf-state: exists already" in done.stderr
     assert calls.count("set-iam-policy") == 1  # all roles in one change
 
 

@@ -239,4 +239,4 @@ def test_status_of_what_cannot_be_seen_says_why_and_shows_the_rest(machine):
     done = machine.tpu("status")
     assert done.returncode == 0
     assert "resources count 1" in done.stdout
-    assert "not seen: looking for the cluster failed" in done.stdout
+    assert "unknown: looking for the cluster failed" in done.stdout
