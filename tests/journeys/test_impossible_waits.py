@@ -191,7 +191,7 @@ def test_job_on_a_tpu_that_is_gone_is_not_waited_for(desk, action):
     desk.end(State.FAILED)
     desk("vm delete g-v4-8-1 --yes")
     said = desk(f"{action} windows=1 tpu=g-v4-8-1 xibo", code=1).output
-    assert "g-v4-8-1" in said and "gone" in said
+    assert "g-v4-8-1" in said and "was deleted" in said
 
 
 @pytest.mark.parametrize("command", ["follow", "test"])

@@ -123,8 +123,8 @@ def test_warn_shows_before_a_job_is_sent_how_long_its_hardware_lasts_without_a_d
             return "its TPU VMs end after 1d"
 
     monkeypatch.setattr(context, "places", lambda: {"local": Costly()})
-    one = submission.settle(made())
-    submission.warn(one)
+    one = submission.settle(context.session(), made())
+    submission.warn(context.session(), one)
     assert f"{one.id}: its TPU VMs end after 1d" in capsys.readouterr().err
     assert not store.keys(JOBS)
 

@@ -58,7 +58,7 @@ def command(context: click.Context, name: str, as_json: bool) -> None:
 @command.command("add")
 @click.argument("kind")
 @click.option("--match", help="Regular expression for the requests or TPU VMs to affect (default: all).")
-@click.option("--times", type=click.IntRange(min=0), help="How often the fault occurs; 0: no limit.")
+@click.option("--times", type=click.IntRange(min=0), help="Number of times the fault occurs (0: no limit).")
 @click.option("--chance", type=click.FloatRange(0, 1), help="Probability of the fault at each occasion.")
 @click.option("--status", type=click.IntRange(400, 599), help="HTTP status of `refuse`.")
 @click.option("--message", help="Message of the refusal.")
