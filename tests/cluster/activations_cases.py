@@ -208,7 +208,7 @@ def test_fleet_of_eight_that_is_struck_at_random_and_halved_gives_the_bytes_of_a
         said = halved.communicate(timeout=PATIENCE)
         assert halved.returncode == 0, said
     assert len(ids(vms)) == 4
-    assert f"all is there: {SAMPLES} samples in {2 * STREAMS} shards" in fleet.run("verify", "--gcs-bucket", BUCKET)
+    assert f"complete: {SAMPLES} samples in {2 * STREAMS} shards" in fleet.run("verify", "--gcs-bucket", BUCKET)
     monkeypatch.setattr(example.checkpoint, "folder", lambda *_: tmp_path / "model")
     assert fleet.shards() == undisturbed(example, data, tmp_path / "streams")
     fleet.run("delete", "--yes")

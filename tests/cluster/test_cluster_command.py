@@ -242,7 +242,7 @@ def test_second_run_at_the_same_time_is_refused(here):
     here.wait_for("started")
     other = here.tpu("apply", "--yes")
     assert other.returncode == 1
-    assert "another `tpu cluster` works on this cluster" in other.stderr
+    assert "another `tpu cluster`, or its Terraform, is working on this cluster" in other.stderr
     here.let_go()
     code, said = here.ended(process)
     assert code == 0, said

@@ -119,7 +119,7 @@ def test_apply_stops_at_a_stock_out_with_the_pool_and_the_way_out(person):
     done = person.tpu("apply", "--yes")
     assert done.returncode == 1
     assert 'google_container_node_pool.this["tpu-node-pool-' in done.stderr
-    assert "take another zone" in done.stderr
+    assert "use another zone" in done.stderr
     assert re.search(r"`terraform -chdir=\S+ untaint ADDRESS`", done.stderr)
     assert "module.cluster.google_container_cluster.this: created after" in done.stderr
 

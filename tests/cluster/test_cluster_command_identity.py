@@ -148,7 +148,7 @@ def test_apply_by_the_account_of_builds_right_after_it_goes_through(project):
     done = project.tpu("apply", "--yes", "--modules", "modules", account=BUILDER)
     arriving.join()
     assert done.returncode == 0, done.stderr
-    assert "Google does not know yet" in done.stderr
+    assert "have not taken effect everywhere" in done.stderr
     assert len(project.google.cloud.state.all("pool")) == 2
     again = project.tpu("apply", "--yes", "--modules", "modules", account=BUILDER)
     assert "Nothing to change." in again.stderr

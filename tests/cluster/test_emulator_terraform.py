@@ -117,7 +117,7 @@ def test_apply_makes_everything_of_the_guide(environment, kubernetes):
     policies = environment.google.cloud.state.all("alert_policy")
     assert sorted(one["displayName"] for one in policies.values()) == [
         "A queued job runs for long",
-        "Nobody supervises the queue",
+        "The queue has no supervisor",
         "Queued jobs fail",
         "Queued jobs hold many chips",
         "Queued jobs wait for long",

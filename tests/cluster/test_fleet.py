@@ -130,7 +130,7 @@ def test_fleet_that_loses_tpu_vms_and_its_monitor_gives_the_bytes_of_an_undistur
         assert len(before) == 8
         deploy.send_signal(signal.SIGINT)
         said = deploy.communicate(timeout=PATIENCE)
-        assert (deploy.returncode, "the fleet goes on without us" in said[1]) == (130, True), said
+        assert (deploy.returncode, "the fleet keeps running" in said[1]) == (130, True), said
     strike(vms, "preempt", "tpu-us-central1-a-0", grace=0)
     strike(vms, "preempt", "tpu-us-central1-b-3", grace=1)
     strike(vms, "crash", "tpu-us-central1-a-1")
@@ -142,7 +142,7 @@ def test_fleet_that_loses_tpu_vms_and_its_monitor_gives_the_bytes_of_an_undistur
         said = monitor.communicate(timeout=PATIENCE)
         assert monitor.returncode == 0, said
     assert set(ids(vms)) == set(before)
-    assert "all is there: 240 samples in 48 shards" in fleet.run("verify", "--gcs-bucket", BUCKET)
+    assert "complete: 240 samples in 48 shards" in fleet.run("verify", "--gcs-bucket", BUCKET)
     status = elsewhere.status()
     assert (status["samples"], status["objects"], len(status["workers"])) == (240, 48, 8)
     assert sum(one["objects"] for one in status["workers"]) == 48
@@ -181,8 +181,8 @@ LINES = [
         "a0 a1 b0 b1",
     ),
     ("tpu fleet monitor --gcs-bucket {one} --monitor-interval 1", "4 workers are done", "a0 a1 b0 b1"),
-    ("tpu fleet verify --gcs-bucket {one}", "all is there: 40 samples in 8 shards", "a0 a1 b0 b1"),
-    ("tpu fleet logs tpu-us-central1-b-0", "nothing is left of 4 streams", "a0 a1 b0 b1"),
+    ("tpu fleet verify --gcs-bucket {one}", "complete: 40 samples in 8 shards", "a0 a1 b0 b1"),
+    ("tpu fleet logs tpu-us-central1-b-0", "all 4 streams are done", "a0 a1 b0 b1"),
     ("tpu fleet logs -f tpu-us-central1-b-0", "the program ended with exit code 0", "a0 a1 b0 b1"),
     ("tpu fleet delete --zones us-central1-a --workers-per-zone 1 --yes", "3 TPU VMs are left", "a1 b0 b1"),
     ("tpu fleet create --zones us-central1-a --workers-per-zone 1", "workers are ready", "A0 a1 b0 b1"),
@@ -194,7 +194,7 @@ LINES = [
         "20 samples in 2 streams uploaded",
         "a0 a1",
     ),
-    ("tpu fleet verify --gcs-bucket {other}", "all is there: 20 samples in 4 shards", "a0 a1"),
+    ("tpu fleet verify --gcs-bucket {other}", "complete: 20 samples in 4 shards", "a0 a1"),
     (
         "tpu fleet deploy --gcs-bucket {four} --zones {four_zones} --workers-per-zone 1 --create-tpus --yes "
         "--dataset {data} --program {program} {sizes}",
@@ -272,7 +272,7 @@ def test_fleet_from_a_file_moves_from_a_zone_without_stock_and_works_through_a_b
     assert set(ids(vms)) == {"tpu-us-central1-b-0", "tpu-us-central1-b-for-us-central1-a-0"}
     struck = {one["status"]: one["struck"] for one in vms.send("GET", "emulator/faults")[1] if one["kind"] == "refuse"}
     assert struck[429] and struck[503], struck
-    assert "all is there: 40 samples in 8 shards" in fleet.run("verify", file)
+    assert "complete: 40 samples in 8 shards" in fleet.run("verify", file)
     fleet.run("delete", file, "--yes")
     assert_nothing_is_left(vms)
 
@@ -280,7 +280,7 @@ def test_fleet_from_a_file_moves_from_a_zone_without_stock_and_works_through_a_b
 @pytest.mark.usefixtures("short_zone")
 def test_fleet_that_stays_in_a_zone_without_stock_says_why_and_delete_leaves_no_request(vms, tmp_path):
     fleet, file = Fleet(vms, tmp_path / "home"), fleet_file(tmp_path)
-    why = "us-central1-a has no v3-8 free now"
+    why = "us-central1-a has no v3-8 available now"
     with fleet.started("create", file, "--stay") as create:
 
         def settled() -> bool:
@@ -289,7 +289,7 @@ def test_fleet_that_stays_in_a_zone_without_stock_says_why_and_delete_leaves_no_
         until(lambda: settled() or create.poll() is not None, why, every=2.0)
         create.send_signal(signal.SIGINT)
         wrong = create.communicate(timeout=PATIENCE)[1]
-    assert (create.returncode, "the fleet goes on without us" in wrong) == (130, True), wrong
+    assert (create.returncode, "the fleet keeps running" in wrong) == (130, True), wrong
     assert set(ids(vms)) == {"tpu-us-central1-b-0"}
     fleet.run("delete", file, "--yes")
     assert_nothing_is_left(vms)

@@ -367,7 +367,7 @@ def test_host_that_stops_making_steps_is_found_by_its_silence_and_the_job_begins
 def test_job_whose_image_is_not_there_says_so_while_it_waits_and_can_be_stopped(ada: Person):
     file = ada.job("imageless", "python", "-c", "1", image="does-not-exist:1")
     job = ada.tpu("run", file, "--place", "gke", "--detach").stdout.strip()
-    until(lambda: "the image cannot be had: does-not-exist:1" in (ada.show(job)["message"] or ""))
+    until(lambda: "the image cannot be pulled: does-not-exist:1" in (ada.show(job)["message"] or ""))
     ada.tpu("job", "stop", job)
 
 
@@ -376,7 +376,7 @@ def test_job_whose_bucket_is_not_there_says_so_while_it_waits_and_starts_once_it
     file = ada.job("bucketless", "python", "-c", "1", mounts=mounts, workdir="/runs/bucketless")
     job = ada.tpu("run", file, "--place", "gke", "--detach").stdout.strip()
     until(lambda: 'failed to get GCS bucket "made-later"' in (ada.show(job)["message"] or ""))
-    assert "make the bucket" in ada.show(job)["message"]
+    assert "create the bucket" in ada.show(job)["message"]
     box.ask("POST", "storage/v1/b?project=tpu-project", {"name": "made-later", "location": "US"})
     until(lambda: ada.show(job)["state"] == "completed")
 
@@ -424,7 +424,7 @@ def test_same_job_of_two_people_gets_two_names_and_neither_touches_the_others(bo
 @pytest.mark.parametrize(
     ("sets", "said"),
     [
-        (["team=nobody"], "`tpu team add nobody` makes the team"),
+        (["team=nobody"], "`tpu team add nobody` creates the team"),
         (["priority=huge"], "priority: the cluster has no huge"),
         (["tpu=v2-8", "slices=1"], "tpu: GKE has no v2-8"),
     ],

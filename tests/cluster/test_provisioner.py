@@ -150,7 +150,7 @@ def test_provisioner_faults_of_gke_are_overcome(world: Provisioned):
 
         def explained() -> bool:
             said = world.tpu("explain", "unlucky", "-n", "slices")
-            return "NodePoolStockOut" in said and "it is removed when the JobSet is completed" in said
+            return "NodePoolStockOut" in said and "the node pool is deleted when the JobSet is completed" in said
 
         until(explained, lambda: world.tpu("explain", "unlucky", "-n", "slices"))
         world.delete("unlucky")

@@ -169,7 +169,7 @@ def test_team_is_what_was_asked_for_and_asking_twice_changes_nothing(desk, clust
     queues = {one["metadata"]["name"]: one["spec"] for one in cluster.list("ClusterQueue")}
     before = versions()
     again = desk.done("team", "add", name, "--quota", "v4-16=1", "--borrow", "none")
-    assert f"team {name} is so already" in again.stderr
+    assert f"team {name} is already as requested" in again.stderr
     assert versions() == before
     assert {one["metadata"]["name"]: one["spec"] for one in cluster.list("ClusterQueue")} == queues
     desk.done("team", "add", name, "--borrow", "v4-16=1", "--member", "group:all@example.com")
@@ -259,7 +259,7 @@ def test_team_given_a_quota_takes_its_waiting_jobs_along_and_gives_it_back(desk,
     job = send(cluster, name, "waits")
     assert desk.row(job).queue == "tpu"
     desk.change(name, quota=["v4-16=1"])
-    until(lambda: job in running(cluster, name), "its own quota is lent to nobody who keeps it")
+    until(lambda: job in running(cluster, name), "its own quota is borrowed by nobody who keeps it")
     assert desk.row(job).queue == name
     desk.change(name, quota=["none"])
     assert desk.common().own == "2"
@@ -296,7 +296,7 @@ def test_quotas_beyond_what_there_is_are_refused_and_change_nothing(desk, cluste
     before = {one["metadata"]["name"]: one["spec"] for one in cluster.list("ClusterQueue")}
     refused = desk.tpu("team", "add", "greedy", "--quota", "v4-16=2", "--quota", "v5e-16=1")
     assert refused.returncode == 2
-    assert f"2 × v4-16 is too much: there are 2, {has} has 1" in refused.stderr
+    assert f"2 × v4-16 is too much: the cluster has 2, {has} has 1" in refused.stderr
     assert "the cluster has no v5e-16" in refused.stderr
     assert {one["metadata"]["name"]: one["spec"] for one in cluster.list("ClusterQueue")} == before
     with pytest.raises(NotFound):
@@ -393,7 +393,7 @@ def test_remove_asks_first_then_leaves_nothing(desk, cluster, team):
     assert (refused.returncode, job in refused.stderr) == (1, True)
     until(lambda: job in running(cluster, name), "it goes on")
     said = desk.done("team", "remove", name, "--force").stderr
-    assert "its quota: 1 × v4-16 back to the common queue" in said
+    assert "its quota: 1 × v4-16, returned to the common queue" in said
     for kind in ("Namespace", "ClusterQueue", "ClusterRoleBinding", "ClusterRole", "Workload", "Pod", "JobSet"):
         left = [one["metadata"]["name"] for one in cluster.list(kind) if name in json.dumps(one["metadata"])]
         assert not left, kind
@@ -401,7 +401,7 @@ def test_remove_asks_first_then_leaves_nothing(desk, cluster, team):
     if len(json.loads(desk.done("team", "list", "--json").stdout)) == 1:
         assert "tpukit-member" not in {one["metadata"]["name"] for one in cluster.list("ClusterRole")}
     kept = desk.tpu("team", "remove", "tpu-training")
-    assert (kept.returncode, "came with the cluster" in kept.stderr) == (1, True)
+    assert (kept.returncode, "was created with the cluster" in kept.stderr) == (1, True)
 
 
 def test_bind_lets_a_teams_jobs_act_as_its_google_account(desk, team):
@@ -428,7 +428,7 @@ def test_queues_applied_anew_hand_out_too_much_until_the_next_team_is_added(desk
     has = team(quota=["v4-16=1"])
     for document in render.queues({V4_16: 2}, ["tpu-training"], cpus=8, memory_gb=32):
         cluster.apply(document)
-    assert "3 × v4-16 are handed out and there are 2" in desk.done("team", "queue").stderr
+    assert "3 × v4-16 are assigned to teams, and the cluster has 2" in desk.done("team", "queue").stderr
     team()
     assert "handed out" not in desk.done("team", "queue").stderr
     assert {(row.queue, row.own) for row in desk.queue()[0]} == {("tpu", "1"), (has, "1")}

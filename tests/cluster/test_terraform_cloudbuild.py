@@ -395,7 +395,7 @@ class TestRefusedBeforeAnythingIsMade:
     @pytest.mark.parametrize(("file", "limit"), [(PROVISION, "7200s"), (DESTROY, "3600s")])
     def test_time_limit_that_is_too_short(self, refused, builder, file, limit):
         builder.build.timeout = limit
-        refused("check", f"cut off after {limit[:-1]} s.*\n.*leave --timeout out", file)
+        refused("check", f"time out after {limit[:-1]} s.*\n.*leave out --timeout", file)
 
     def test_account_that_google_chose(self, refused, builder):
         builder.build.account = builder.build.BY_DEFAULT

@@ -212,12 +212,13 @@ def test_run_program_that_shows_no_steps_is_told_what_to_do_and_so_is_a_loss_tha
     wait = "while [ ! -e $TPUKIT_WORKDIR/go ]; do sleep 0.02; done"
     run = tpu.start("run", tpu.file("sh", "-c", wait), "--lose", "0-0@7")
     until(
-        lambda: "--lose waits for step 7 of host 0-0: no step of it can be seen" in tpu.said(run), lambda: tpu.said(run)
+        lambda: "--lose waits for step 7 of host 0-0: tpukit sees no steps of the program" in tpu.said(run),
+        lambda: tpu.said(run),
     )
     (tpu.workdir(tpu.the_job()) / "go").touch()
     assert run.wait(timeout=PATIENCE) == 1, tpu.said(run)
     assert "under `progress:` in the job file" in tpu.said(run)
-    assert "no step of it can be seen" in tpu("job", "show", "train").stdout
+    assert "tpukit sees no steps of the program" in tpu("job", "show", "train").stdout
 
 
 def test_run_loss_happens_at_a_step_that_was_only_printed(tpu):

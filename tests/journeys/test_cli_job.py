@@ -121,7 +121,7 @@ def test_job_is_found_by_id_by_its_beginning_or_as_the_newest_of_its_name(tpu):
     assert tpu.show("train-big")["id"] == ids[2]
     done = tpu("job", "show", "tr", code=1)
     assert all(job_id in done.stderr for job_id in ids)
-    assert "write more of the id" in done.stderr
+    assert "write more characters of the id" in done.stderr
 
 
 def test_show_tells_everything_about_a_job(tpu):
@@ -432,7 +432,9 @@ def test_job_whose_staged_code_is_gone_is_refused_before_its_record_changes(tpu,
 
 def test_logs_with_times_where_the_place_knows_none_are_refused(tpu):
     tpu("run", tpu.file("true"))
-    assert "local does not know when a line was printed" in tpu("job", "logs", "train", "--since", "1m", code=2).stderr
+    assert (
+        "local does not record when a line was printed" in tpu("job", "logs", "train", "--since", "1m", code=2).stderr
+    )
     assert tpu("job", "logs", "train", "--tail", "1").stdout == ""
 
 
@@ -492,4 +494,4 @@ def test_exec_runs_a_command_beside_the_program_with_its_environment(tpu):
     assert "has no host 7-7" in tpu("job", "exec", "train", "7-7", "--", "true", code=1).stderr
     tpu("job", "stop", "train")
     run.wait(timeout=PATIENCE)
-    assert "commands run on hosts of a running job alone" in tpu("job", "exec", "train", "0-0", code=1).stderr
+    assert "`tpu job exec` works only while the job runs" in tpu("job", "exec", "train", "0-0", code=1).stderr

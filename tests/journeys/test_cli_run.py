@@ -77,10 +77,13 @@ def test_run_to_completion(tpu):
         assert not {name for name in env if name.lower().endswith("_proxy") or name.startswith("PYTHONPATH")}
 
 
-def test_run_stages_the_code_and_runs_in_a_copy(tpu):
+def test_run_stages_the_code_and_runs_in_a_copy_that_later_changes_do_not_reach(tpu):
     (tpu.folder / "code").mkdir()
-    (tpu.folder / "code" / "train.py").write_text("open('made-here', 'w').close(); print('from', __file__)")
-    job_id = tpu("run", tpu.file("python", "train.py", code="code")).stdout.strip()
+    program = tpu.folder / "code" / "train.py"
+    program.write_text("open('made-here', 'w').close(); print('from', __file__)")
+    job_id = tpu("run", tpu.file("python", "train.py", code="code"), "--detach").stdout.strip()
+    program.write_text("print('changed after the job was sent')")
+    tpu("serve", "--until-idle", "--no-http", "--tick", "0.05")
     assert tpu("job", "logs", job_id, "--host", "0-0").stdout == f"from {tpu.home}/data/runs/{job_id}/code/train.py\n"
     assert not (tpu.folder / "code" / "made-here").exists()
     assert tpu.show("train")["code"]

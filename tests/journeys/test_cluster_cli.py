@@ -47,7 +47,7 @@ def test_plan_without_file_or_settings_says_what_to_write(machine):
     (machine.folder / "cluster.yaml").unlink()
     done = machine.tpu("plan")
     assert (done.returncode, machine.calls()) == (2, [])
-    assert "cluster.yaml: there is no such file here\n  name a cluster file" in done.stderr
+    assert "cluster.yaml: this folder has no such file\n  name a cluster file" in done.stderr
 
 
 @pytest.mark.parametrize("via", ["local", "cloud-build", "infra-manager"])
@@ -81,7 +81,7 @@ def test_bootstrap_makes_what_is_missing_and_leaves_what_is_there(machine):
     assert "service-accounts create infrastructure-manager-sa" in calls
     assert "roles/owner" not in calls
     assert "roles/editor" not in calls
-    assert "state bucket gs://my-project-1-tf-state: already there" in done.stderr
+    assert "state bucket gs://my-project-1-tf-state: exists already" in done.stderr
     assert calls.count("set-iam-policy") == 1  # all roles in one change
 
 
@@ -126,7 +126,7 @@ def test_apply_without_a_terminal_and_without_yes_applies_nothing(machine):
     machine.answer(shown_plan())
     done = machine.tpu("apply")
     assert done.returncode == 2
-    assert "add --yes" in done.stderr
+    assert "pass --yes" in done.stderr
     assert not any(" apply " in call for call in machine.calls())
 
 
@@ -151,7 +151,7 @@ def test_apply_that_takes_a_pool_from_a_cluster_that_does_not_answer_is_refused(
     machine.answer(shown_plan(deletes(POOL, name="tpu-node-pool-1")), silent)
     done = machine.tpu("apply", "--yes")
     assert done.returncode == 1
-    assert "cannot be asked what runs there: error: context was not found" in done.stderr
+    assert "cannot be listed: error: context was not found" in done.stderr
     assert "tpu cluster credentials" in done.stderr
     assert not any(" apply " in call for call in machine.calls())
 
@@ -161,7 +161,7 @@ def test_failed_apply_says_resource_what_and_what_to_do(machine):
     done = machine.tpu("apply", "--yes")
     assert done.returncode == 1
     assert 'google_container_node_pool.this["tpu-node-pool-0"]: Error waiting for creating GKE NodePool' in done.stderr
-    assert "take another zone" in done.stderr
+    assert "use another zone" in done.stderr
 
 
 def test_old_terraform_is_refused_with_the_version_to_install(machine):
@@ -233,12 +233,12 @@ esac
         until((machine.folder / "child").exists)
         process.send_signal(signal.SIGINT)
         said = [process.stderr.readline()]
-        assert "Once more kills it" in said[0]
+        assert "Another Ctrl-C kills Terraform" in said[0]
         assert process.poll() is None
         process.send_signal(signal.SIGINT)
         said += process.stderr.readlines()
     assert process.returncode == 1
-    assert "plan was killed half-way" in "".join(said)
+    assert "plan was killed before it finished" in "".join(said)
     assert "force-unlock" in "".join(said)
     child = int((machine.folder / "child").read_text())
     until(lambda: not alive(child))

@@ -73,7 +73,7 @@ def test_addons_after_pools_went_away_settles_what_teams_were_given_and_says_so(
     machine.answer({"to": ["get clusterqueues"], "out": json.dumps({"items": divided})}, *CLUSTER)
     done = machine.tpu("addons", "--set", "num_tpu_pools=1")
     assert done.returncode == 0, done.stderr
-    assert "a was given 2 × v4-32 and has 1: there are no more" in done.stderr
+    assert "a was given 2 × v4-32 and has 1: the cluster has no more" in done.stderr
     queues = [one for one in sent(machine.calls()) if one["kind"] == "ClusterQueue"]
     assert not quotas.overdrawn(list({one["metadata"]["name"]: one for one in queues}.values()))
 
@@ -239,4 +239,4 @@ def test_status_of_what_cannot_be_seen_says_why_and_shows_the_rest(machine):
     done = machine.tpu("status")
     assert done.returncode == 0
     assert "resources count 1" in done.stdout
-    assert "not seen: looking for the cluster failed" in done.stdout
+    assert "unknown: looking for the cluster failed" in done.stdout

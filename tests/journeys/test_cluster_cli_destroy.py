@@ -99,8 +99,8 @@ def test_destroy_held_up_by_firewall_rules_of_gke_removes_them_and_goes_on(machi
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--yes",), "--yes alone deletes nothing\n  add --name tpu-cluster"),
-        (("--name", "other"), "the file says tpu-cluster\n  add --name tpu-cluster"),
+        (("--yes",), "the cluster is deleted only if --yes and its name are both given\n  pass --name tpu-cluster"),
+        (("--name", "other"), "the file says tpu-cluster\n  pass --name tpu-cluster"),
         (("--yes", "--name", "other"), "the file says tpu-cluster"),
     ],
 )
@@ -113,7 +113,7 @@ def test_destroy_under_another_name_or_none_is_refused_and_calls_nothing(machine
 def test_destroy_without_a_terminal_and_without_a_name_deletes_nothing(machine):
     done = machine.tpu("destroy")
     assert done.returncode == 2
-    assert "add --name tpu-cluster" in done.stderr
+    assert "pass --name tpu-cluster" in done.stderr
     assert not any(" apply " in call for call in machine.calls())
 
 

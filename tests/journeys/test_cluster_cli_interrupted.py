@@ -178,7 +178,7 @@ def test_interrupt_is_passed_on_once_and_the_next_run_goes_on(machine):
     assert process.returncode == 130, said
     assert (machine.folder / "saved").exists()
     assert "cancelling" in said
-    assert "goes on from there" in said
+    assert "continues from there" in said
     standin.rename(program)
     machine.answer(planned(SUBNET), shown(SUBNET), refused(**{SUBNET: SUBNET_ID}))
     done = machine.tpu("apply", "--yes")

@@ -78,7 +78,7 @@ def test_up_takes_every_step_notes_what_was_made_and_names_the_next_command(mach
     done = machine.tpu("up", "--yes")
     assert done.returncode == 0, done.stderr
     assert steps(done.stderr) == list("1234567")
-    assert done.stderr.endswith("tpu-cluster takes jobs. Next:\n  tpu image push\n")
+    assert done.stderr.endswith("Cluster tpu-cluster is ready for jobs. Next:\n  tpu image push\n")
     assert settings.load().to_json(given=True) == MADE
 
 
@@ -89,8 +89,8 @@ def test_up_without_a_terminal_and_without_yes_shows_the_cost_and_creates_nothin
     machine.answer(*EMPTY)
     done = machine.tpu("up")
     assert done.returncode == 2
-    assert "add --yes" in done.stderr
-    assert "What it costs in us-central2-b" in " ".join(done.stderr.split())
+    assert "pass --yes" in done.stderr
+    assert "Costs in us-central2-b" in " ".join(done.stderr.split())
     assert [call for call in machine.calls() if any(word in call for word in CHANGES)] == []
 
 
@@ -98,7 +98,7 @@ def test_up_in_a_project_without_the_apis_asks_before_it_enables_them(machine):
     off = "ERROR: PERMISSION_DENIED: IAM API has not been used in project 1 before or it is disabled. SERVICE_DISABLED"
     machine.answer({"to": ["describe"], "code": 1, "err": off})
     done = machine.tpu("up")
-    assert (done.returncode, "add --yes" in done.stderr) == (2, True)
+    assert (done.returncode, "pass --yes" in done.stderr) == (2, True)
     assert [call for call in machine.calls() if any(word in call for word in CHANGES)] == []
 
 
@@ -107,9 +107,9 @@ def test_up_shows_cost_and_quota_before_it_asks(machine):
     assert machine.tpu("bootstrap").returncode == 0
     done = machine.tpu("up")
     assert done.returncode == 2
-    assert "add --yes" in done.stderr
+    assert "pass --yes" in done.stderr
     said = " ".join(done.stderr.split())
-    assert "What it costs in us-central2-b" in said
+    assert "Costs in us-central2-b" in said
     assert re.search(r"together (at least )?[\d.,]+ an hour, [\d.,]+ a month", said)
     assert re.search(r"Quota for \d+ more chips of v4 in us-central2: unknown here", said)
     assert not any(" apply " in call for call in machine.calls())
@@ -157,4 +157,4 @@ def test_up_that_fails_names_a_command_that_can_be_typed_as_it_is(machine):
     machine.answer({"to": ["terraform", " init "], "code": 1, "err": "Error: storage: bucket doesn't exist"}, *EMPTY)
     done = machine.tpu("up", "--yes", "--set", "labels={a: b}")
     assert done.returncode == 1
-    assert "`tpu cluster bootstrap --set 'labels={a: b}'` makes the bucket" in done.stderr
+    assert "`tpu cluster bootstrap --set 'labels={a: b}'` to create the state bucket" in done.stderr

@@ -50,7 +50,7 @@ def test_push_keep_default_leaves_the_settings_alone(machine, folder):
 @pytest.mark.parametrize(
     ("detail", "hint"),
     [
-        ('denied: Permission "artifactregistry.repositories.uploadArtifacts" denied', "takes minutes to know it"),
+        ('denied: Permission "artifactregistry.repositories.uploadArtifacts" denied', "take effect after minutes"),
         ("build step 0 failed: pip found no such package", f"gcloud beta builds log {BUILD} --project=my-project-1"),
     ],
 )

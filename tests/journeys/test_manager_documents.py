@@ -163,14 +163,15 @@ def test_kill_window_stops_the_job_and_its_row_says_so(desk):
     assert "cancelled" in desk("check username").output
 
 
-def test_clear_all_drops_finished_and_failed_windows_and_leaves_active_ones(desk):
+@pytest.mark.parametrize("line", ["clear-all username", "clear username", "clean username"])
+def test_clear_drops_finished_failed_and_killed_windows_and_leaves_active_ones(desk, line):
     set_up(desk)
-    for state in (State.COMPLETED, State.FAILED):
+    for state in (State.COMPLETED, State.FAILED, State.CANCELLED):
         desk("run v2-32-6 xibo")
         desk.end(state)
     desk("run v2-32-6 xibo")
-    desk("clear-all username")
-    assert numbers() == [3]
+    desk(line)
+    assert numbers() == [4]
 
 
 def test_tpu_is_created_described_restarted_and_recreated(desk):
@@ -263,7 +264,7 @@ def test_ack_writes_each_active_job_which_wakes_its_driver(desk):
     before = context.store().get(JOBS, desk.job("xibo:1").id).revision
     assert "1 active job, 0 driven" in desk("ack").output
     assert context.store().get(JOBS, desk.job("xibo:1").id).revision != before
-    assert "asked to have it looked at" in desk("log xibo").output
+    assert "asked the driver to look at the job" in desk("log xibo").output
 
 
 def test_settings_are_shown_with_their_meaning_changed_and_reset(desk):
@@ -272,7 +273,7 @@ def test_settings_are_shown_with_their_meaning_changed_and_reset(desk):
     desk("set-settings time_zone cn username")
     shown = {line.split()[0]: line for line in desk("get-settings username").stdout.splitlines()}
     assert set(shown) == set(UserSettings.__struct_fields__)
-    assert "500" in shown["monitor_length"] and shown["monitor_length"].rstrip().endswith("is not known")
+    assert "500" in shown["monitor_length"] and shown["monitor_length"].rstrip().endswith("state is unknown")
     assert user().settings.time_zone == "cn"
     desk("set-settings time_zone Mars/Olympus username", code=2)
     desk("reset-settings username")
@@ -312,7 +313,7 @@ def test_scripts_on_hosts_report_the_log_and_the_end_of_a_job(desk):
     desk("upd-log xibo:3 /logs/run /staging/code v2-32-6 20250420_011026")
     desk("finish-job xibo:3")
     said = desk("log xibo").output
-    assert "window 3: log /logs/run, code /staging/code" in said and "its script says that it is done" in said
+    assert "window 3: log /logs/run, code /staging/code" in said and "its script reports that it is done" in said
 
 
 @pytest.mark.parametrize(("answer", "recreated"), [("n", False), ("y", True)])

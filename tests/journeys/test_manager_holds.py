@@ -43,7 +43,8 @@ def test_question_about_a_held_tpu_answered_yes_uses_it(desk, terminal):
 def test_question_about_a_held_tpu_answered_no_changes_nothing(desk, terminal):
     set_up(desk)
     desk(f"run {TPU} xibo")
-    desk(f"run {TPU} lyy", code=1, answers="n\n")
+    asked = desk(f"run {TPU} lyy", code=1, answers="n\n").output
+    assert "xibo" in asked and desk.job("xibo:1").id in asked and f"{TPU}. Use it anyway?" in asked
     assert held_for() == desk.job("xibo:1").id
     assert not windows.of_user(context.store(), "lyy")
 

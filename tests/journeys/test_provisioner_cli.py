@@ -64,7 +64,7 @@ def test_init_for_a_cluster_of_the_settings_takes_repository_account_and_upgrade
 
 def test_init_twice_changes_nothing(tmp_path):
     deployment.write(tmp_path, "my-project", "my-cluster", location="us-central2-b")
-    with pytest.raises(Conflict, match="is there"):
+    with pytest.raises(Conflict, match="exists already"):
         deployment.write(tmp_path, "my-project", "my-cluster", location="us-central2-b")
 
 
@@ -72,7 +72,7 @@ def test_init_twice_changes_nothing(tmp_path):
     ("values", "says"),
     [
         ({"location": "us-central2"}, "--zones us-central2-b"),
-        ({"location": "us-central2", "zones": "moon"}, "is no zone"),
+        ({"location": "us-central2", "zones": "moon"}, "is not a zone"),
         ({"location": "../../etc"}, "small letters"),
     ],
 )

@@ -110,7 +110,7 @@ def test_deploy_with_an_emulator_in_the_environment_passes_it_on_and_says_so(mac
 def test_deploy_of_a_team_without_a_queue_says_how_to_make_one_and_changes_nothing(machine, deploy):
     done = deploy()
     assert done.returncode != 0
-    assert "`tpu team add research` makes it" in done.stderr
+    assert "run `tpu team add research` to create it" in done.stderr
     assert len(machine.calls()) == 1
 
 
@@ -128,7 +128,7 @@ def test_deploy_dry_run_prints_what_a_run_calls_and_calls_nothing(machine, deplo
     ("words", "said"),
     [
         (["--store", "sqlite"], "pods cannot reach sqlite"),
-        (["--results", "/tmp/results"], "pods retain nothing themselves"),
+        (["--results", "/tmp/results"], "disks of pods are not retained"),
         (["--tpu", "v99-4"], "v99-4"),
     ],
 )

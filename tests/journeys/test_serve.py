@@ -84,7 +84,7 @@ def test_serve_until_idle_drives_all_and_leaves(tpu):
     for job_id in ids:
         assert f"{job_id}: attempt 0 (first attempt, stage 0)" in done.stderr
         assert f"{job_id}: completed on all hosts" in done.stderr
-    assert tpu("serve", "--until-idle", "--no-http").stderr == "serving; Ctrl-C leaves, jobs run on\n"
+    assert tpu("serve", "--until-idle", "--no-http").stderr == "serving; Ctrl-C stops `tpu serve`, jobs keep running\n"
 
 
 def test_serve_told_to_leave_lets_hosts_run_on(tpu):
@@ -199,7 +199,7 @@ def test_job_of_a_cluster_that_is_gone_can_be_closed_and_serve_goes_idle(tpu):
     assert serving.poll() is None
     until(lambda: tpu.show(job_id)["message"])  # serve cannot reach the cluster either
     done = tpu("job", "forget", job_id, "--yes")
-    assert f"delete jobset {job_id}" in done.stderr or "never began" in done.stderr
+    assert f"delete jobset {job_id}" in done.stderr or "never started" in done.stderr
     assert serving.wait(timeout=PATIENCE) == 0
     assert tpu.show(job_id)["state"] == "cancelled"
 

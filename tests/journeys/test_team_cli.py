@@ -52,7 +52,7 @@ def bare(tpu) -> Iterator[None]:
 @pytest.mark.parametrize("words", [[], ["add", "vision"], ["queue"], ["queue", "vision"], ["show", "vision"]])
 def test_team_without_a_cluster_says_where_one_is_looked_for(tpu, words):
     done = tpu("team", *words, code=1)
-    assert done.stderr.startswith("tpu: no cluster to talk to")
+    assert done.stderr.startswith("tpu: no cluster is configured")
     assert "KUBECONFIG" in done.stderr
 
 

@@ -117,7 +117,7 @@ def test_stopped_while_it_waits_in_the_queue_leaves_no_request(driving, cloud):
     cloud.scarce = True
     job_id = driving.send(WAITS)
     job = driving.until(job_id, lambda job: job.reason is Reason.NO_CAPACITY, "it to wait for capacity")
-    assert "no such slice free" in job.message
+    assert "no such slice available" in job.message
     driving.stop(job_id)
     assert driving.ended(job_id).state is State.CANCELLED
     assert cloud.requests == {}
@@ -468,5 +468,5 @@ def test_wandb_key_reaches_programs_and_no_file_of_the_store_log_or_host(driving
 
 
 def test_wandb_key_in_a_job_file_is_refused(driving):
-    with pytest.raises(Invalid, match="read by all who read the store"):
+    with pytest.raises(Invalid, match="everyone who can read the store"):
         driving.send("true", env={"WANDB_API_KEY": "5ecre7"})

@@ -78,7 +78,7 @@ class SimulatedHosts:
         if node is None or node.state != "READY" or address in self.silent:
             return Transient(f"{address}: no route to host")
         if self.blocked is not None or address in self.denied:
-            return self.blocked or Denied(f"{address}: the key is not accepted")
+            return self.blocked or Denied(f"{address}: the host does not accept the SSH key")
         each = self.programs.setdefault(address, [])
         current = self.running().get(address)
         if request["do"] == "prepare":

@@ -7,7 +7,7 @@ import socket
 from contextlib import suppress
 
 RANGE = range(20000, 32000)
-"""Ports below the ephemeral range, so that no outgoing connection takes one in the meantime."""
+"""Ports below the ephemeral range, so that no outgoing connection takes one meanwhile."""
 
 
 def free_port() -> int:

@@ -51,7 +51,7 @@ class Alone:
 
     def check(self, lease: Lease) -> float:
         if not self.is_leading:
-            raise LeaseLost("another replica leads")
+            raise LeaseLost("another replica is the leader now")
         return 10.0
 
     def close(self) -> None: ...
@@ -90,7 +90,7 @@ class SimulatedCluster:
         return self._config
 
     def trouble(self, now: float) -> str:
-        return "the cluster is not read just now" if self.away else ""
+        return "the cluster cannot be read now" if self.away else ""
 
     def pods(self) -> list[Doc]:
         self.calls.append("list pods")
@@ -343,7 +343,7 @@ class ProvisionerWorld:
 
     def check(self) -> None:
         """Assert the invariants that hold at any moment."""
-        assert not any("is there that is not ours" in text for text in self.complaints)
+        assert not any("exists and was not created by" in text for text in self.complaints)
         for name, doc in self.gke.pool_docs.items():
             assert doc["body"]["name"] == name
 

@@ -182,7 +182,7 @@ class Trainings:
     def _start(self, address: str, worker: int, request: Answer) -> Answer:
         job, number = request["job"], int(request["attempt"])
         if self.latest.get((address, job), -1) > number:
-            return {"refused": "superseded", "message": f"a later attempt of {job} was here already"}
+            return {"refused": "superseded", "message": f"a later attempt of {job} has already run on this host"}
         if holder := self._held(address, request):
             return {"refused": "held", "message": f"job {holder['job']} holds this host"}
         self.latest[address, job] = number

@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 
-_SAYS = b"\nnothing was sent\n" if sys.argv[1:2] == ["run"] else b"\n"
+_SAYS = b"\nthe job was not sent\n" if sys.argv[1:2] == ["run"] else b"\n"
 
 
 def _leave(_number: int, _frame: object) -> None:

@@ -21,7 +21,7 @@ locals {
       help     = "`tpu team queue` says who has the slices; `tpu queue list --status pending` what waits."
     }
     creator = {
-      title    = "Nobody supervises the queue"
+      title    = "The queue has no supervisor"
       query    = "absent(tpukit_queue_leader) or max(tpukit_queue_leader) < 1 or sum(rate(tpukit_queue_rounds_total[5m])) == 0"
       duration = "300s"
       help     = "`kubectl -n tpukit-queue get pods`, and the logs of the creator."

@@ -190,7 +190,7 @@ def test_find_shape_wrong_shape_offers_nearest(generation, topology, hint):
             "v5litepod-8 has no hosts of type 'ct5lp-hightpu-1t'\n"
             "  write ct5lp-hightpu-8t or ct5lp-hightpu-4t, or leave it out",
         ),
-        ("v2-8", "n1-standard-4", "v2-8 has no machine type: GKE does not offer it\n  leave machine_type out"),
+        ("v2-8", "n1-standard-4", "v2-8 has no machine type: GKE does not offer it\n  leave out machine_type"),
     ],
 )
 def test_find_wrong_machine_type_offers_the_right_ones(name, machine_type, message):

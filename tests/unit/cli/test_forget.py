@@ -41,7 +41,7 @@ class Cloud:
 
     def forget(self, handle: Handle) -> str:
         if self.left:
-            raise Conflict(f"the API says that {self.left} is there")
+            raise Conflict(f"the API reports that {self.left} exists")
         return "a TPU VM"
 
 
@@ -99,7 +99,7 @@ def test_forget_of_a_job_whose_hosts_cannot_be_seen_is_refused_while_the_api_say
     cloud.seen, cloud.left = Transient("no route"), "train-0"
     refused = run()
     assert isinstance(refused.exception, Conflict)
-    assert "train-0 is there" in str(refused.exception)
+    assert "train-0 exists" in str(refused.exception)
     assert "`tpu job stop train`" in str(refused.exception)
     assert store.get(JOBS, "train").value.state is State.PENDING
 

@@ -60,7 +60,7 @@ def test_estimate_pools_of_two_kinds_are_priced_apart():
 
 
 def test_estimate_of_slices_that_come_and_go_says_that_it_is_the_most():
-    assert "with every slice there" in "\n".join(
+    assert "while all slices exist" in "\n".join(
         running_costs.lines(running_costs.estimate(spec(enable_tpu_autoscaling=True)))
     )
 
@@ -123,8 +123,12 @@ FAMILIES = {
 @pytest.mark.parametrize(
     ("need", "region", "words"),
     [
-        (Need("v6e", False, 64), "us-east5", "the limit is 64 (TPUS-PER-TPU-FAMILY-per-project-region); what is used"),
-        (Need("v6e", False, 65), "us-east5", "NOT ENOUGH: ask for more at https://console.cloud.google.com/iam-admin"),
+        (
+            Need("v6e", False, 64),
+            "us-east5",
+            "the limit is 64 (TPUS-PER-TPU-FAMILY-per-project-region); its present use",
+        ),
+        (Need("v6e", False, 65), "us-east5", "NOT ENOUGH: request more at https://console.cloud.google.com/iam-admin"),
         (Need("tpu7x", False, 16), "us-east5", "the limit is 8 (TPUS-PER-TPU-FAMILY-per-project-region): NOT ENOUGH"),
         (Need("v6e", False, 4), "us-west1", "the limit is 0"),
         (Need("v6e", True, 4), "us-east5", "unknown (403 Cloud Quotas API has not been used)"),

@@ -145,7 +145,7 @@ def test_screen_on_a_terminal_has_a_bar_and_a_time_for_each_running_resource():
 
 
 def test_screen_told_to_leave_says_what_happens_next():
-    assert "Once more kills it" in drawn(terminal=True, leave=True)
+    assert "Another Ctrl-C kills Terraform" in drawn(terminal=True, leave=True)
 
 
 def test_plan_table_names_each_change_once():
@@ -171,7 +171,7 @@ def test_plan_table_names_each_change_once():
         ("google: could not find default credentials.", errors.Denied, "gcloud auth application-default login"),
         ("Error acquiring the state lock\nID: 1234", errors.Conflict, "force-unlock"),
         ("Cannot destroy cluster because deletion_protection is set to true", errors.Conflict, "deletion_protection"),
-        ("Error 409: Already exists: projects/p/global/networks/n", errors.Conflict, "name another"),
+        ("Error 409: Already exists: projects/p/global/networks/n", errors.Conflict, "use another name"),
         ("Resource precondition failed: pods_ip_range holds 4096 addresses", errors.Invalid, "cluster file"),
         ("Error 503: The service is currently unavailable", errors.Transient, "apply again"),
         ("dial tcp: lookup container.googleapis.com: no such host", errors.Transient, "apply again"),

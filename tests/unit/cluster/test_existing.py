@@ -57,11 +57,14 @@ def test_spec_that_takes_what_exists_is_accepted_and_passed_to_terraform(changes
     [
         ({**SUBNET, "create_network": True}, "write create_network: false beside it"),
         ({"create_network": False, "create_subnet": False}, "add services_range_name: NAME"),
-        ({**SUBNET, "services_range_name": "p"}, "pods have that range"),
-        ({**SUBNET, "pods_ip_range": "10.0.0.0/16"}, "a subnet that exists has its ranges"),
+        ({**SUBNET, "services_range_name": "p"}, "the pods use that range"),
+        ({**SUBNET, "pods_ip_range": "10.0.0.0/16"}, "an existing subnet has its own ranges"),
         ({"pods_range_name": "p"}, "the ranges of a new subnet are named after it"),
-        ({"network_project_id": "my-host-project"}, "nothing is made in my-host-project"),
-        ({**SUBNET, "network_project_id": "my-host-project", "create_nat": True}, "nothing is made in my-host-project"),
+        ({"network_project_id": "my-host-project"}, "no network resource is created in my-host-project"),
+        (
+            {**SUBNET, "network_project_id": "my-host-project", "create_nat": True},
+            "no network resource is created in my-host-project",
+        ),
         ({"create_bucket": False, "force_destroy": True}, "is never emptied"),
         ({"tensorboard_region": "us-central2"}, "write us-central1"),
         ({"artifact_registry_location": "mars"}, "write a region, or us, europe or asia"),

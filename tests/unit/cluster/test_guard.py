@@ -132,6 +132,6 @@ def test_cluster_that_answers_late_is_asked_again(monkeypatch):
 
 def test_cluster_that_never_answers_cannot_be_asked_and_nothing_is_assumed(monkeypatch):
     asked = answering(monkeypatch, 1, 1, 1)
-    with pytest.raises(Conflict, match="cannot be asked what runs there: request timed out"):
+    with pytest.raises(Conflict, match="cannot be listed: request timed out"):
         busy_pools.nodes_and_pods("c")
     assert asked == ["nodes"] * 3

@@ -44,7 +44,7 @@ def test_what_arrives_within_minutes_of_a_bootstrap_is_waited_for(text):
     attempt = Late(clock, text, clock.now() + 200)
     assert propagation.patiently(attempt, spec, clock, said.append) == "done"
     assert attempt.calls > 5
-    assert all("does not know yet" in line for line in said)
+    assert all("have not taken effect everywhere" in line for line in said)
 
 
 def test_without_a_bootstrap_on_this_machine_the_first_answer_counts():

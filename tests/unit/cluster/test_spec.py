@@ -76,9 +76,14 @@ def test_load_pool_of_a_block_is_of_the_reservation_to_jobs_and_of_the_block_to_
 @pytest.mark.parametrize(
     ("common", "pool", "where", "what"),
     [
-        ("on-demand", {"reservation_name": "ours"}, "reservation_name", "nothing is reserved with capacity on-demand"),
-        ("spot", {"capacity": "reservation"}, "capacity", "no reservation is named"),
-        ("reservation", {}, "--set capacity", "no reservation is named"),
+        (
+            "on-demand",
+            {"reservation_name": "ours"},
+            "reservation_name",
+            "a reservation is not used with capacity on-demand",
+        ),
+        ("spot", {"capacity": "reservation"}, "capacity", "the reservation has no name"),
+        ("reservation", {}, "--set capacity", "the reservation has no name"),
     ],
 )
 def test_load_pool_that_is_not_bought_as_it_says_is_refused_where_it_says_so(tmp_path, common, pool, where, what):
@@ -121,7 +126,12 @@ def test_load_set_overrides_the_file_and_needs_no_quotes(tmp_path):
         ({"tpu_type": "v4_32"}, "--set tpu_type", "no TPU named", "v4-32"),
         ({"tpu_topology": "4x4x4"}, "--set tpu_topology", "v4-32 has 2x2x4", "leave it out"),
         ({"tpu_num_nodes": 5}, "--set tpu_num_nodes", "v4-32 has 4", "leave it out"),
-        ({"subnet_ip_range": "10.129.0.1/20"}, "--set subnet_ip_range", "does not begin", "write 10.129.0.0/20"),
+        (
+            {"subnet_ip_range": "10.129.0.1/20"},
+            "--set subnet_ip_range",
+            "is not the first address",
+            "write 10.129.0.0/20",
+        ),
         ({"subnet_ip_range": "10.129.0.0"}, "--set subnet_ip_range", "not a range for a subnet", "prefix"),
         (
             {"services_ip_range": "192.168.70.0/24"},
@@ -137,8 +147,8 @@ def test_load_set_overrides_the_file_and_needs_no_quotes(tmp_path):
         ),
         ({"subnet_ip_range": "10.0.0.0/29"}, "--set subnet_ip_range", "holds 4 addresses, and 8", "/28 or wider"),
         ({"capacity": "cheap"}, "--set capacity", "there is no 'cheap'", "spot"),
-        ({"capacity": "reservation"}, "--set capacity", "no reservation is named", "reservation_name"),
-        ({"reservation_name": "mine"}, "--set reservation_name", "nothing is reserved", "capacity: reservation"),
+        ({"capacity": "reservation"}, "--set capacity", "the reservation has no name", "reservation_name"),
+        ({"reservation_name": "mine"}, "--set reservation_name", "a reservation is not used", "capacity: reservation"),
         ({"capacity": "flex-start"}, "--set capacity", "v4 is not sold as flex-start", "spot"),
         (
             {
@@ -150,12 +160,12 @@ def test_load_set_overrides_the_file_and_needs_no_quotes(tmp_path):
             },
             "--set flex_start_queued",
             "Google serves no v5p by queued provisioning",
-            "by autoscaling",
+            "created by autoscaling",
         ),
         ({"num_of_chips": 32}, "--set num_of_chips", "the pools have 16 chips", "write 16"),
         ({"num_tpu_pools": 201}, "--set num_tpu_pools", "201 is too many", "200"),
-        ({"tpu_sa_roles": "[roles/owner]"}, "--set tpu_sa_roles", "is not one that jobs", "roles/logging.logWriter"),
-        ({"tpu_sa_name": "gke-sa"}, "--set tpu_sa_name", "may not be one account", "another name"),
+        ({"tpu_sa_roles": "[roles/owner]"}, "--set tpu_sa_roles", "is not a role for jobs", "roles/logging.logWriter"),
+        ({"tpu_sa_name": "gke-sa"}, "--set tpu_sa_name", "must use different accounts", "another name"),
         ({"gke_version": "1.27.3-gke.100"}, "--set gke_version", "no longer creates", "leave it out"),
         ({"authorized_networks": "{all: 0.0.0.0/0}"}, "--set authorized_networks", "whole Internet", "DNS endpoint"),
     ],
@@ -330,5 +340,5 @@ def test_from_json_anything_is_a_spec_or_invalid_and_never_a_crash(document):
 
 
 def test_load_missing_file_is_a_sentence(tmp_path):
-    with pytest.raises(Invalid, match="there is no such file"):
+    with pytest.raises(Invalid, match="the file does not exist"):
         load(Path(tmp_path / "nope.yaml"))

@@ -30,6 +30,14 @@ def execute(tmp_path, monkeypatch):
     assert list((tmp_path / "runs").iterdir()) == []
 
 
+def test_programs_that_jax_compiles_are_kept_for_later_jobs(tmp_path):
+    code = "import os; folder = os.environ['JAX_COMPILATION_CACHE_DIR']; open(folder + '/x', 'a').write('x'); "
+    for times in (1, 2):
+        child = Child(fresh_folder(tmp_path / "runs"), LIMITS, cache=tmp_path / "cache")
+        assert child.run(code + "result = len(open(folder + '/x').read())", 60.0).result == str(times)
+        child.close()
+
+
 def test_code_result_and_logger_are_as_documented(execute):
     done = execute("logger.info('hello'); print('printed'); result = f'Found {3} devices'")
     assert (done.reason, done.result) == (Reason.DONE, "Found 3 devices")
@@ -80,8 +88,8 @@ def test_code_that_is_no_python_names_the_line(execute):
         ("x = bytearray(4 * 2**30)", Reason.OUT_OF_MEMORY, "1 GiB"),
         ("x = []\nwhile True: x.append(bytearray(2**24))", Reason.OUT_OF_MEMORY, "1 GiB"),
         ("import sys; sys.exit(3)", Reason.USER_ERROR, "SystemExit: 3"),
-        ("import os; os._exit(0)", Reason.USER_ERROR, "left before its end (exit code 0)"),
-        ("import os; os._exit(9)", Reason.USER_ERROR, "left before its end (exit code 9)"),
+        ("import os; os._exit(0)", Reason.USER_ERROR, "exited early (exit code 0)"),
+        ("import os; os._exit(9)", Reason.USER_ERROR, "exited early (exit code 9)"),
         ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", Reason.USER_ERROR, "killed by SIGKILL"),
         ("import ctypes; ctypes.string_at(0)", Reason.USER_ERROR, "killed by SIGSEGV"),
         ("result = 'x' * 10**8", Reason.USER_ERROR, "100,000,000 bytes"),

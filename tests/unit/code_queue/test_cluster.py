@@ -198,6 +198,11 @@ def test_job_that_asks_for_what_cannot_be_had_fails_and_says_so(world, tpu, said
     assert said in job.error
 
 
+def test_manifest_of_a_job_that_names_no_slice_asks_for_a_spot_one_where_the_queue_has_those():
+    pod = manifest("a", QueuedJob(code="x"), TARGET)["spec"]["template"]["spec"]
+    assert pod["nodeSelector"]["cloud.google.com/gke-spot"] == "true"
+
+
 def test_manifest_asks_for_the_chips_of_the_slice_and_no_privileges():
     made = manifest("a/b", QueuedJob(code="x", metadata={"tpu": "v5e-8"}, schedules=1), TARGET)
     pod = made["spec"]["template"]["spec"]
@@ -206,7 +211,9 @@ def test_manifest_asks_for_the_chips_of_the_slice_and_no_privileges():
     assert pod["nodeSelector"]["cloud.google.com/gke-tpu-topology"] == "2x4"
     assert set(container["resources"]["limits"]) == {"google.com/tpu", "cpu", "memory"}  # what the queues grant
     assert pod["automountServiceAccountToken"] is False
-    assert container["securityContext"]["readOnlyRootFilesystem"] is True
+    rights = container["securityContext"]
+    assert (rights["readOnlyRootFilesystem"], rights["allowPrivilegeEscalation"]) == (True, False)
+    assert not rights.get("privileged") and not rights["capabilities"].get("add")
     with pytest.raises(Invalid, match="16 has 4 hosts, which use the network"):
         manifest("a", QueuedJob(code="x", metadata={"tpu": "v5e-16"}), TARGET)
 

@@ -225,7 +225,7 @@ def test_check_while_the_store_is_away_holds_for_the_rest_of_the_lease_and_no_lo
     clock.sleep(LEADER_SECONDS - 2)
     assert leader.check(lease) == pytest.approx(2.0)
     clock.sleep(3)
-    with pytest.raises(LeaseLost, match="lapsed while the store was unreachable"):
+    with pytest.raises(LeaseLost, match="expired while the store was unreachable"):
         leader.check(lease)
 
 

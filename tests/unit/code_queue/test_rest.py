@@ -150,7 +150,7 @@ def test_large_result_is_read_from_where_workers_wrote_it_and_nowhere_else(front
 def test_store_that_is_away_is_said_to_be_and_the_process_is_alive(tmp_path):
     class Away(SqliteStore):
         def _gone(self, *_, **__):
-            raise Transient("the store is away", retry_after=7)
+            raise Transient("the store is unreachable", retry_after=7)
 
         get = list = lease = _gone
 
@@ -184,7 +184,7 @@ def test_own_token_is_made_once_and_readable_by_its_user_alone(tmp_path):
     path.write_text("short")
     with pytest.raises(Invalid, match="no token"):
         read_token(path)
-    with pytest.raises(Invalid, match="no callers"):
+    with pytest.raises(Invalid, match="no caller could use the queue"):
         Access()
 
 

@@ -78,7 +78,7 @@ def test_worker_whose_lease_was_taken_ends_the_code_and_writes_nothing(world):
 
 def test_worker_that_cannot_reach_the_store_for_a_lease_ends_the_code_itself(world, monkeypatch):
     def away(*_):
-        raise Transient("the store is away")
+        raise Transient("the store is unreachable")
 
     job_id = world.run(FOREVER)
     world.started()
@@ -93,7 +93,7 @@ def test_result_waits_for_a_store_that_is_away(world, monkeypatch):
     def sometimes(*arguments, **options):
         if refusals and arguments[2].status == "completed":
             refusals.pop()
-            raise Transient("the store is away")
+            raise Transient("the store is unreachable")
         return put(*arguments, **options)
 
     monkeypatch.setattr(world.store, "put", sometimes)
@@ -182,7 +182,7 @@ def test_other_host_of_a_job_that_is_over_runs_nothing(pair):
     ("code", "patience", "status", "reason", "said"),
     [
         ("raise ValueError('only on this host')", 600.0, "failed", "user error", "ValueError: only on this host"),
-        ("", 0.2, "pending", "peer lost", "lost each other"),
+        ("", 0.2, "pending", "peer lost", "lost their connection to each other"),
     ],
 )
 def test_first_host_that_aborts_has_lost_its_peer_unless_the_peer_says_why(

@@ -169,7 +169,7 @@ def test_deploy_of_another_dataset_into_an_output_that_was_begun_is_refused_befo
     with pytest.raises(Invalid, match="has shards of another run: dataset was"):
         deploy.upload(FleetSpec.from_json({**words, "dataset": [str(again)]}), root)
     assert (tmp_path / "bucket" / "datasets" / "streams.json").read_bytes() == manifest
-    with pytest.raises(Invalid, match="has shards of another run: shard_samples was 1000, now it is 5"):
+    with pytest.raises(Invalid, match="has shards of another run: shard_samples was 1000, and is 5 now"):
         deploy.with_work(FleetSpec.from_json({**words, "shard_samples": 5}), root, ME)
 
 

@@ -35,6 +35,14 @@ def names(world: World) -> list[str]:
     return sorted(world.cloud.made)
 
 
+def test_sixteen_workers_in_four_zones_are_named_by_zone_and_number(world):
+    zones = [f"us-central1-{letter}" for letter in "abcf"]
+    world.want(zones, 4, None)
+    for _ in range(8):
+        world.round()
+    assert names(world) == [f"tpu-{zone}-{number}" for zone in zones for number in range(4)]
+
+
 def test_names_are_those_of_zone_and_worker(world):
     world.want(["us-central1-a", "europe-west4-a"], 2, None)
     for _ in range(8):
@@ -127,7 +135,7 @@ def test_fleet_without_leave_to_move_waits_in_its_zone_and_says_why(world):
     for _ in range(60):
         world.round()
     (worker,) = world.workers()
-    assert (worker.zone, worker.message) == (ZONES[0], "us-central1-a has no v3-8 free now")
+    assert (worker.zone, worker.message) == (ZONES[0], "us-central1-a has no v3-8 available now")
 
 
 @pytest.mark.parametrize(
@@ -374,7 +382,7 @@ def test_lid_that_was_closed_and_clock_that_was_set_cost_no_worker_its_tpu_or_pr
     for program in world.hosts.running().values():
         program.hangs = True  # nothing in the bucket shows that they are alive
     world.round()
-    world.clock.set(world.clock.now() + 8 * 3600)  # no round ran in the meantime
+    world.clock.set(world.clock.now() + 8 * 3600)  # no round ran meanwhile
     world.round()
     world.hosts.silent.clear()
     for _ in range(5):

@@ -27,7 +27,9 @@ def ids(world: World) -> dict[str, str]:
     return {node.name: node.id for node in world.cloud.made.values()}
 
 
-@pytest.mark.parametrize("error", [Transient("10.0.1.2: timed out"), Denied("10.0.1.2: the key is not accepted")])
+@pytest.mark.parametrize(
+    "error", [Transient("10.0.1.2: timed out"), Denied("10.0.1.2: the host does not accept the SSH key")]
+)
 @pytest.mark.parametrize("idle", [False, True])
 def test_ssh_blocked_for_an_hour_deletes_no_tpu_vm_and_launches_and_charges_nothing(world, error, idle):
     world.want(per_zone=2)

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from support.fleet_users import users
 from support.fleet_world import ZONES, World
 from support.waiting import PATIENCE
-from tpukit.core.errors import Denied, Transient
+from tpukit.core.errors import Denied, Invalid, Transient
 from tpukit.fleet import progress, streams, wishes
 from tpukit.fleet.decide import PERMANENT, decide
 from tpukit.fleet.progress import Made
@@ -67,6 +67,20 @@ def test_zone_that_cannot_be_listed_is_named_by_status_and_list_and_the_others_a
     said = ada.run("list")
     assert "us-central1-a cannot be listed: list TPU VMs of us-central1-a: 403" in said
     assert "tpu-us-central1-b-0  us-central1-b  ada  READY  ada" in said
+
+
+def test_status_shows_the_quota_that_google_names_beside_the_tpu_vm(world, tmp_path, monkeypatch):
+    (ada,) = users(world, tmp_path, monkeypatch, "ada")
+    why = "Quota limit 'TPUV3sPreemptiblePerProjectPerZoneForTPUAPI' has been exceeded. Limit: 8"
+
+    def full(zone, request):
+        raise Invalid(why)
+
+    monkeypatch.setattr(world.cloud, "request", full)
+    ada.type(f"create --zones {ZONES[0]} --workers-per-zone 1")
+    shown = ada.run(f"status --zones {ZONES[0]} --json")
+    (row,) = json.loads(shown[shown.index("{") :])["workers"]
+    assert (row["tpu"], row["message"]) == (f"tpu-{ZONES[0]}-0", why)
 
 
 def test_zone_that_cannot_be_listed_stops_no_worker_of_another_zone(world, monkeypatch):

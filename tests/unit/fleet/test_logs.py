@@ -92,7 +92,7 @@ def test_logs_followed_before_the_first_launch_say_what_launches_a_program(world
     ada.run("create --zones us-central1-a --workers-per-zone 1")
     monkeypatch.setattr(context, "CLOCK", Watch(lambda: None, lambda: None))
     done = ada.type(f"logs -f {TPU}")
-    assert done.stderr.count("no program was launched on it; `tpu fleet deploy` launches one") == 1
+    assert done.stderr.count("no program was launched on this TPU VM; `tpu fleet deploy` launches one") == 1
 
 
 def test_logs_of_a_tpu_vm_that_the_fleet_does_not_have_name_the_fleet_and_the_command_that_lists_them(ada):

@@ -77,7 +77,7 @@ def test_fleet_that_was_adopted_keeps_its_tpu_vms_and_recreates_those_that_are_l
     ada, bob = users(world, tmp_path, monkeypatch, "ada", "bob")
     ada.run(f"create {ONE} 2 --name night")
     before = ids(world)
-    assert "It is taken over." in bob.run(f"create {ONE} 2 --name night --adopt")
+    assert "This command takes it over." in bob.run(f"create {ONE} 2 --name night --adopt")
     assert ids(world) == before
     world.cloud.preempt("tpu-us-central1-a-1")
     bob.run("recreate-preempted --name night")
@@ -123,7 +123,7 @@ def test_deploy_of_another_bucket_or_fewer_tpu_vms_asks_first(world, tmp_path, m
     ada.run(f"deploy {ONE} 2 --gcs-bucket {tmp_path}/one {words}")
     before = ids(world)
     for line, why in [
-        (f"deploy {ONE} 2 --gcs-bucket {tmp_path}/two {words}", f"would work for {tmp_path}/two/activations"),
+        (f"deploy {ONE} 2 --gcs-bucket {tmp_path}/two {words}", f"to {tmp_path}/two/activations"),
         (f"deploy {ONE} 1 --gcs-bucket {tmp_path}/one {words}", "the TPU VMs of us-central1-a-1 are deleted"),
     ]:
         done = ada.type(line)

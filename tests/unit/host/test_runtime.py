@@ -68,7 +68,7 @@ print("trained to the end")
         tmp_path,
     )
     assert (done.returncode, done.stdout) == (0, "trained to the end\n"), done.stderr
-    assert done.stderr.count("training goes on") == 2
+    assert done.stderr.count("training continues") == 2
     assert '"step": 0' in (tmp_path / "progress").read_text(), "what was written before is still whole"
 
 

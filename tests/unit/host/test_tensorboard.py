@@ -121,7 +121,7 @@ def test_scalars_on_a_path_that_cannot_be_one_warn_and_go_on(tmp_path, caplog):
     scalars = Scalars(str(tmp_path / "file" / "folder"))
     scalars.write(1, loss=1.0)
     scalars.close()
-    assert "training goes on" in caplog.text
+    assert "training continues" in caplog.text
 
 
 def test_main_once_copies_new_files_whole_and_leaves_the_rest(tmp_path):

@@ -62,7 +62,7 @@ def test_worker_makes_every_shard_once_and_a_second_one_makes_nothing(tmp_path):
     assert b"".join(made.values()).count(b"\n") + len(made) == len(SAMPLES)
     times = {file: file.stat().st_mtime_ns for file in output.glob("*/*")}
     code, said = ended(start(data, output, "w1"))
-    assert (code, "nothing is left of 3 streams" in said) == (0, True)
+    assert (code, "all 3 streams are done" in said) == (0, True)
     assert {file: file.stat().st_mtime_ns for file in output.glob("*/*")} == times
     checkpoint = json.loads((output / "checkpoints" / "stream_000.json").read_text())
     assert (checkpoint["status"], checkpoint["total_samples_processed"], checkpoint["total_shards"]) == (
@@ -122,7 +122,7 @@ def test_worker_that_would_make_other_shards_is_refused(tmp_path):
     assert ended(start(data, output, "w0"))[0] == 0
     code, said = ended(start(data, output, "w1", "--option", "model=other"))
     assert code == 78
-    assert "options was {}, now it is {'model': 'other'}" in said
+    assert "options was {}, and is {'model': 'other'} now" in said
 
 
 def test_set_up_is_done_once_and_again_when_requirements_change_or_it_is_forced(tmp_path, monkeypatch):
@@ -257,7 +257,7 @@ def test_program_that_gives_other_bytes_for_the_same_samples_is_found_out(tmp_pa
         return text_of(samples)
 
     work = Extraction(Folder(data), output, stream, RUN, "w", "data", tmp_path)
-    with pytest.raises(Disagreement, match="does not give the same bytes twice"):
+    with pytest.raises(Disagreement, match="does not produce the same bytes each time"):
         work.work(meanwhile, lambda: None, lambda *_: None)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 
 import pytest
@@ -105,7 +106,7 @@ def test_decide_port_of_ours_that_was_lost_is_tried_again_under_every_rule_but_n
     verdict = rules.decide(history(*[Reason.PORT_LOST] * times), rule, restarts)
     if times < ATTEMPTS_WITHOUT_PROGRESS:
         assert (verdict.action, verdict.state) == (Action.RESUME, State.PENDING)
-        assert "another one" in verdict.message
+        assert "another port" in verdict.message
     else:
         assert (verdict.action, verdict.state) == (Action.NOTHING, State.FAILED)
 
@@ -146,7 +147,7 @@ def test_decide_message_speaks_of_restarts_only_where_the_user_is_charged(outcom
     _, verdicts = play(outcomes, rule, restarts)
     for verdict in verdicts:
         charged = MEANINGS[verdict.reason].budget is Budget.USER
-        assert charged or "restart" not in verdict.message
+        assert charged or not re.search(r"restart \d", verdict.message)
 
 
 @pytest.mark.parametrize("rule", TABLE)

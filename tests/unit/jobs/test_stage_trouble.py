@@ -123,7 +123,7 @@ def test_snapshot_file_that_vanishes_meanwhile_is_left_out_and_one_that_always_d
 
     files = code_files.files
     monkeypatch.setattr(code_files, "files", lambda *arguments: gone.touch() or files(*arguments))
-    with pytest.raises(Invalid, match="come and go while they are staged") as error:
+    with pytest.raises(Invalid, match="appear and disappear during staging") as error:
         stage.snapshot(code, shelf)
     assert "swap" in said(error)[0]
     assert [path.name for path in shelf.iterdir()] == [made.digest]
@@ -244,7 +244,7 @@ def test_snapshot_too_many_files_are_refused_before_all_are_listed(code, shelf, 
     monkeypatch.setattr(code_files, "MOST_FILES", 10)
     for number in range(20):
         (code / str(number)).touch()
-    with pytest.raises(Invalid, match="more than the 10 files"):
+    with pytest.raises(Invalid, match="more than the limit of 10 files"):
         stage.snapshot(code, shelf)
 
 

@@ -123,8 +123,8 @@ def test_warn_shows_before_a_job_is_sent_how_long_its_hardware_lasts_without_a_d
             return "its TPU VMs end after 1d"
 
     monkeypatch.setattr(context, "places", lambda: {"local": Costly()})
-    one = submission.settle(made())
-    submission.warn(one)
+    one = submission.settle(context.session(), made())
+    submission.warn(context.session(), one)
     assert f"{one.id}: its TPU VMs end after 1d" in capsys.readouterr().err
     assert not store.keys(JOBS)
 
@@ -148,7 +148,7 @@ def test_record_whose_code_may_not_be_shared_says_so_and_is_sent(store, monkeypa
     monkeypatch.setattr(context, "places", lambda: {"local": Closed()})
     sent = submission.record(context.session(), submission.settle(context.session(), made()))
     assert store.keys(JOBS) == {sent.id}
-    assert "only a driver on this machine can start it: gs://runs: permission denied" in capsys.readouterr().err
+    assert "only a driver on this machine can start the job: gs://runs: permission denied" in capsys.readouterr().err
 
 
 def test_record_of_a_plan_without_room_for_its_history_is_refused_before_it_is_sent(store):

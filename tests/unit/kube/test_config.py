@@ -41,9 +41,9 @@ def exec_user(command: str | Path, **more) -> dict:
 
 CONTENTS = {
     "empty": (b"", Invalid, "empty"),
-    "a list": (b"- a\n- b\n", Invalid, "another shape"),
-    "a word": (b"word", Invalid, "another shape"),
-    "a number": (b"7", Invalid, "another shape"),
+    "a list": (b"- a\n- b\n", Invalid, "another form"),
+    "a word": (b"word", Invalid, "another form"),
+    "a number": (b"7", Invalid, "another form"),
     "binary": (bytes(range(256)), Invalid, "not text"),
     "a picture": (b"\x89PNG\r\n\x1a\n\0\0", Invalid, "not text"),
     "a control character": (b"a: \x01", Invalid, "not text"),
@@ -51,7 +51,7 @@ CONTENTS = {
     "another document": (b"a: 1", Invalid, "no current context"),
     "no current context": (b"{contexts: [{name: c, context: {}}]}", Invalid, "it has c; `kubectl config use-context"),
     "a context that is not there": (b"current-context: gone", NotFound, "no context gone"),
-    "contexts that are no list": (b"{current-context: a, contexts: {a: b}}", Invalid, "another shape"),
+    "contexts that are no list": (b"{current-context: a, contexts: {a: b}}", Invalid, "another form"),
     "contexts without names": (b"{current-context: a, contexts: [{context: {}}]}", Invalid, "not a kubeconfig"),
     "a context without a cluster": (
         b"{current-context: a, contexts: [{name: a, context: {cluster: c}}]}",
@@ -91,7 +91,7 @@ def test_kubeconfig_that_may_not_be_read_says_so(tmp_path, monkeypatch):
         raise PermissionError(errno.EACCES, "Permission denied", str(path))
 
     monkeypatch.setattr(Path, "read_bytes", refusing)  # this may run as root, who can open every file
-    with pytest.raises(Denied, match=r"kubeconfig may not be read"):
+    with pytest.raises(Denied, match=r"kubeconfig cannot be read by you"):
         Cluster(file)
 
 
@@ -135,11 +135,11 @@ def test_kubeconfig_of_any_content_is_read_or_refused(tmp_path, content):
 BROKEN = {
     "not there": (None, Unauthenticated, "gcloud components install gke-gcloud-auth-plugin"),
     "fails": ("import sys; sys.exit('no credentials')", Unauthenticated, "exit code 1): no credentials"),
-    "fails in silence": ("raise SystemExit(3)", Unauthenticated, "exit code 3): it did not say why"),
-    "prints nothing": ("", Invalid, "no ExecCredential"),
-    "prints garbage": ("print('hello')", Invalid, "no ExecCredential"),
-    "prints a list": ("print('[]')", Invalid, "no ExecCredential"),
-    "prints a number as its status": ("print('{\"status\": 7}')", Invalid, "no ExecCredential"),
+    "fails in silence": ("raise SystemExit(3)", Unauthenticated, "exit code 3): it printed no reason"),
+    "prints nothing": ("", Invalid, "not an ExecCredential"),
+    "prints garbage": ("print('hello')", Invalid, "not an ExecCredential"),
+    "prints a list": ("print('[]')", Invalid, "not an ExecCredential"),
+    "prints a number as its status": ("print('{\"status\": 7}')", Invalid, "not an ExecCredential"),
     "prints no token": (f"print({json.dumps({**CREDENTIAL, 'status': {}})!r})", Invalid, "neither a token"),
     "prints half a certificate": (
         f"print({json.dumps({**CREDENTIAL, 'status': {'clientCertificateData': 'x'}})!r})",

@@ -27,9 +27,9 @@ def make(place: str, settings: Settings | None = None, **fields: Any) -> Plan:
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [
-        ({}, "chips are simulated: 4 CPU devices stand for the 4 chips of a host"),
+        ({}, "chips are simulated: 4 CPU devices replace the 4 chips of a host"),
         ({"image": "image:1"}, "the image is not used"),
-        ({"mounts": MOUNTS}, "bucket mounts are not made here"),
+        ({"mounts": MOUNTS}, "buckets are not mounted on this machine"),
     ],
 )
 def test_notes_of_this_machine(tmp_path: Path, fields: dict[str, Any], expected: str) -> None:
@@ -59,7 +59,7 @@ def test_notes_of_gke_where_all_is_as_expected_there_are_none(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
-        ({}, "the settings name no `tensorboard`"),
+        ({}, "the setting `tensorboard` is not set"),
         ({"tensorboard": "projects/p/locations/us-central1/tensorboards/1"}, "the first host uploads"),
     ],
 )

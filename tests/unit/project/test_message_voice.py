@@ -23,7 +23,9 @@ SPEAKERS = {
 NAMES = {"hint", "words", "why", "question"}
 BANNED = re.compile(
     r"\b(?:nobody|somebody|whoever|anew|again and again|mend(?:s|ed|ing)?|unless told|for ever"
-    r"|(?:could|may|can) ?not be had|on purpose|ended well|any more|made again|not say whose|short for nothing)\b"
+    r"|(?:could|may|can) ?not be had|on purpose|ended well|any more|made again|not say whose|short for nothing"
+    r"|who asks|(?:say|says) who you are|goes on (?:from|without)|told to leave|call it again|say it again|without us"
+    r"|the words are|unasked|all the same|gives? (?:it|them) back|hears of|lets you read|is away|comes and goes)\b"
     r"|\bbegun otherwise|(?<!there )(?<!There )\b(?:is|are) no (?!longer\b|such\b)[a-zA-Z]+",
     re.IGNORECASE,
 )
@@ -102,3 +104,21 @@ def test_messages_count_one_of_a_thing_in_the_singular(modules: list[Path]) -> N
 def test_counted_says_one_of_a_thing_in_the_singular(number: int, text: str) -> None:
     assert counted(number, "TPU VM") == text
     assert counted(number, "batch is", "batches are") == f"{number} {'batch is' if number == 1 else 'batches are'}"
+
+
+TIMES = re.compile(r"^(?:at|created|ended|started|began|seen|updated|ends|deadline|not_before|(?!resumed)[a-z]+_at)$")
+"""Names of attributes that hold seconds since the epoch."""
+
+
+def epochs(path: Path) -> Iterator[str]:
+    """Yield texts that contain a time as its number of seconds."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.FormattedValue):
+            value = node.value
+            if isinstance(value, ast.Attribute) and TIMES.match(value.attr):
+                yield ast.unparse(node)
+
+
+@packages(MODULES)
+def test_messages_hold_times_and_not_numbers_of_seconds(modules: list[Path]) -> None:
+    assert [(name(path), text) for path in modules for text in epochs(path)] == []

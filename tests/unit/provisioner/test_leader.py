@@ -255,7 +255,7 @@ def test_leader_that_resigns_is_followed_at_once_and_leads_again_where_no_other_
 @pytest.mark.parametrize("background", [False, True])
 def test_event_of_a_leader_that_lost_its_lease_is_not_written(background):
     def lost():
-        raise LeaseLost("another replica leads")
+        raise LeaseLost("another replica is the leader now")
 
     cluster = OneLease()
     written = cluster.create

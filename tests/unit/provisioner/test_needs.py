@@ -86,8 +86,8 @@ def test_example_with_fallbacks_tries_spot_in_both_zones_first():
         (jobset({**V4, "cloud.google.com/gke-tpu-accelerator": "tpu-v9"}), "tpu-v4-podslice"),
         (jobset({"cloud.google.com/gke-tpu-accelerator": "tpu-v4-podslice"}), "gke-tpu-topology is missing"),
         (jobset(annotations={"provisioner.tpukit.dev/capacity": "cheap"}), "reservation:NAME"),
-        (jobset(annotations={"provisioner.tpukit.dev/zones": "moon"}), "is no zone"),
-        (jobset(annotations={"provisioner.tpukit.dev/capacity": "flex-start"}), "flex-start has no v4"),
+        (jobset(annotations={"provisioner.tpukit.dev/zones": "moon"}), "is not a zone"),
+        (jobset(annotations={"provisioner.tpukit.dev/capacity": "flex-start"}), "flex-start does not offer v4"),
     ],
 )
 def test_need_of_the_impossible_says_what_to_write(document, says):

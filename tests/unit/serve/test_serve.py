@@ -70,7 +70,7 @@ def test_store_that_is_away_is_waited_out_and_said_once(store):
         assert "the store does not answer" in said[0]
         store.away = False
         until(service.ready)
-        assert said[1:] == ["the store is back"]
+        assert said[1:] == ["the store is reachable again"]
 
 
 def test_error_that_nobody_foresaw_ends_no_round(store, monkeypatch):

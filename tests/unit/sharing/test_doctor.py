@@ -221,5 +221,5 @@ def test_checks_that_need_each_other_are_refused():
     class Two:
         name, needs = "two", ("one",)
 
-    with pytest.raises(ValueError, match="need each other"):
+    with pytest.raises(ValueError, match="depend on each other"):
         doctor.ordered([One(), Two()])  # type: ignore[list-item]

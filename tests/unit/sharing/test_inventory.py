@@ -92,7 +92,7 @@ def test_choose_takes_a_free_one_that_was_not_used_lately():
     assert inventory.choose(inventory.matching(rows(), [], on_demand=True), "v4-8").vm.name == "g-v4-8-9"
     with pytest.raises(NoCapacity, match="g-v3-8-spot-1 PREEMPTED"):
         inventory.choose(rows(), "v3-8")
-    with pytest.raises(NoCapacity, match="the inventory has none"):
+    with pytest.raises(NoCapacity, match="the inventory has none of this type"):
         inventory.choose(rows(), "v6e-8")
 
 

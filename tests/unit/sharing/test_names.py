@@ -95,5 +95,15 @@ def test_setting_that_is_wrong_is_refused_with_its_name(key, text):
         settings.changed(UserSettings(), key, text)
 
 
+def test_settings_of_a_new_user_are_those_of_the_document():
+    assert UserSettings() == UserSettings(
+        *(True, 5, 800, True, True, False, 200, "us", {}),
+    )
+    assert (
+        *("monitor_after_run", "monitor_upd_time", "monitor_length", "monitor_dir", "monitor_tpu"),
+        *("monitor_verbose", "show_length", "time_zone", "extra_settings"),
+    ) == settings.NAMES
+
+
 def test_every_setting_has_a_meaning_for_people():
     assert tuple(settings.MEANINGS) == settings.NAMES

@@ -45,7 +45,7 @@ def test_letters_are_those_asked_for_or_those_of_the_settings():
 
 def test_line_says_what_is_not_in_the_state():
     placed = overview.lines([window(1, finished=5.0), window(2)], {"job-1": job(1)})
-    assert placed[0].says == "its script reported the end"
+    assert placed[0].says == "its script reported that it is done"
     assert (placed[1].state, placed[1].active) == ("unknown", False)
     assert "was removed" in placed[1].says
     assert overview.counts(placed) == "1 running, 1 unknown"

@@ -111,7 +111,7 @@ def test_total_of_a_queue_that_says_nothing_is_what_all_have_together():
 def test_queue_applied_anew_hands_out_too_much_until_it_is_divided_again():
     (_, own) = applied(quotas.divide(quotas.total(there(a=2)), [Team("team", {V4_16: 1})]))
     anew = [*there(a=2), own]
-    assert quotas.overdrawn(anew) == ["3 × v4-16 are handed out and there are 2"]
+    assert quotas.overdrawn(anew) == ["3 × v4-16 are assigned to teams, and the cluster has 2"]
     assert not quotas.overdrawn(applied(quotas.divide(quotas.total(anew), [Team("team", {V4_16: 1})])))
 
 
@@ -129,7 +129,7 @@ def test_cluster_without_the_common_queue_is_told_what_makes_it():
 @pytest.mark.parametrize(
     ("team", "said"),
     [
-        (Team("b", {V4_16: 2}), "2 × v4-16 is too much: there are 2, a has 1\n  write v4-16=1 or less"),
+        (Team("b", {V4_16: 2}), "2 × v4-16 is too much: the cluster has 2, a has 1\n  write v4-16=1 or less"),
         (Team("b", {FLAVORS[1]: 1}), "the cluster has no v4-32\n  it has v4-16"),
         (Team("b", {V4_16: 1}, {FLAVORS[1]: 1}), "--borrow: the cluster has no v4-32"),
         (Team("b", {}, {}), "--borrow: b has no quota of its own"),

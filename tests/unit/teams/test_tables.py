@@ -56,14 +56,14 @@ def test_row_is_one_line_where_nobody_looks(screen):
     ("before", "after", "said"),
     [
         (None, Team("a"), ["team a is made", "  quota: shared"]),
-        (Team("a"), Team("a"), ["team a is so already"]),
+        (Team("a"), Team("a"), ["team a is already as requested"]),
         (
             Team("a", {"v4-2x2x2": 1}, {}),
             Team("a", {"v4-2x2x2": 2}, None, ("user:b",)),
             [
                 "team a is changed",
                 "  quota: 2 × v4-16 (was 1 × v4-16)",
-                "  may borrow: all that is left (was nothing)",
+                "  may borrow: everything unassigned (was nothing)",
                 "  members: user:b (was none)",
             ],
         ),

@@ -146,7 +146,7 @@ def test_two_teams_that_ask_for_the_same_slices_at_once_never_both_get_them():
         registry.plan(world.cluster, request(name, quota=quota(v4_16=3)), ACCOUNT) for name in ("vision", "speech")
     ]
     registry.apply(world.cluster, plans[0], ACCOUNT, ManualClock())
-    with pytest.raises(Invalid, match="3 × v4-16 is too much: there are 4, vision has 3"):
+    with pytest.raises(Invalid, match="3 × v4-16 is too much: the cluster has 4, vision has 3"):
         registry.apply(world.cluster, plans[1], ACCOUNT, ManualClock())
     assert (world.quota("vision"), world.sums()) == ({"v4-2x2x2": 3}, world.there)
 
@@ -200,8 +200,8 @@ def test_slices_that_went_away_are_taken_from_teams_in_proportion_and_come_back_
     assert has == {"tpu": 0, "vision": 8, "speech": 8}
     assert not quotas.overdrawn(settled)
     assert settling.shortfalls(settled) == [
-        "speech was given 2 × v4-32 and has 0: there are no more",
-        "vision was given 3 × v4-16 and has 1: there are no more",
+        "speech was given 2 × v4-32 and has 0: the cluster has no more",
+        "vision was given 3 × v4-16 and has 1: the cluster has no more",
     ]
     total = quotas.total(there)
     again = settling.settled(total, settled, settling.with_quota([], settled))

@@ -137,7 +137,7 @@ def test_evicted_job_whose_hosts_are_there_still_is_leaving():
     leaving = runs("a")
     leaving["status"]["conditions"].append(evicted("big"))
     assert why(leaving, [workload("big", team="blue")]) == (
-        "evicted at 00:01:00 UTC by blue/big (medium); its hosts are leaving"
+        "evicted at 00:01:00 UTC by blue/big (medium); its hosts are stopping"
     )
     assert why(workload("big", team="blue"), [leaving], [cluster_queue(used=2)]) == (
         "needs 1 × v4-16, none free; red/a (medium) leaves for it"
@@ -173,7 +173,7 @@ def test_job_held_up_by_the_limit_of_borrowing_says_so_though_slices_are_free():
 
 def test_job_whose_quota_is_lent_says_to_whom():
     queues = [cluster_queue("red", own=1), cluster_queue(own=1, used=2, borrowed=1)]
-    assert "its own quota is lent to tpu" in why(workload("a"), (), queues, [local_queue(to="red")])
+    assert "its own quota is borrowed by tpu" in why(workload("a"), (), queues, [local_queue(to="red")])
 
 
 def test_job_short_of_cpus_alone_says_cpus():
@@ -185,11 +185,11 @@ def test_job_short_of_cpus_alone_says_cpus():
 @pytest.mark.parametrize(
     ("asked", "local", "queue", "said"),
     [
-        ({}, {"team": "green"}, {}, "there is no queue red in namespace red; `tpu team add red` makes the team's"),
+        ({}, {"team": "green"}, {}, "there is no queue red in namespace red; `tpu team add red` creates the team's"),
         ({}, {"stopPolicy": "Hold"}, {}, "the queue of team red is stopped (stopPolicy of LocalQueue red)"),
-        ({}, {"to": "gone"}, {}, "the team's queue leads to ClusterQueue gone, and there is none"),
+        ({}, {"to": "gone"}, {}, "the team's queue refers to ClusterQueue gone, which does not exist"),
         ({}, {}, {"stopPolicy": "HoldAndDrain"}, "ClusterQueue tpu is stopped (stopPolicy)"),
-        ({"active": False}, {}, {}, "it is switched off: set `active: true` in its Workload to go on"),
+        ({"active": False}, {}, {}, "its Workload is inactive: set `active: true` in the Workload to admit it"),
     ],
 )
 def test_job_that_nobody_looks_at_says_what_is_in_the_way(asked, local, queue, said):
@@ -199,11 +199,11 @@ def test_job_that_nobody_looks_at_says_what_is_in_the_way(asked, local, queue, s
 def test_inactive_queue_passes_on_what_kueue_says_of_it():
     queue = cluster_queue()
     queue["status"]["conditions"] = [condition("Active", "False", message="Can't admit: FlavorNotFound")]
-    assert why(workload("a"), (), [queue]) == "ClusterQueue tpu hands out nothing: Can't admit: FlavorNotFound"
+    assert why(workload("a"), (), [queue]) == "ClusterQueue tpu admits no jobs: Can't admit: FlavorNotFound"
 
 
 def test_job_with_enough_for_it_waits_for_kueue_and_passes_on_what_it_says():
-    assert why(workload("a")) == "it is Kueue's turn to start it"
+    assert why(workload("a")) == "Kueue is about to start it"
     said = condition("QuotaReserved", "False", message="something new")
     assert why(workload("a", conditions=[said])) == "Kueue says: something new"
     checked = workload("a", conditions=[condition("QuotaReserved")])
@@ -264,7 +264,7 @@ def test_running_job_of_a_queue_that_borrows_is_told_so():
     lender = cluster_queue("red", own=1)
     queues = Queues([runs("a", slices=2)], [local_queue()], [cluster_queue(own=1, used=2, borrowed=1), lender], FLAVORS)
     (row,) = queue_rows.jobs(queues)
-    assert row.why == "queue tpu borrows 1 × v4-16, and gives them back when asked"
+    assert row.why == "queue tpu borrows 1 × v4-16, and returns them on request"
     assert [(row.queue, row.own, row.used, row.borrowed) for row in queue_rows.queues_of(queues)] == [
         ("tpu", "1", "2", "1"),
         ("red", "1", "0", "0"),

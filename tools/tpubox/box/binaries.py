@@ -143,15 +143,15 @@ def alone(folder: Path, what: str, report: Report) -> Iterator[None]:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
-                report(f"waiting for another process that makes the same {what}, {_elapsed(began)}")
+                report(f"waiting for another process that builds the same {what}, {_elapsed(began)}")
                 time.sleep(1)
         yield
 
 
 def _check_go() -> None:
-    hint = "install Go (https://go.dev/dl) and try again; once built, the programs are kept and Go is not needed"
+    hint = "install Go (https://go.dev/dl) and try again; Go is needed only until the programs are built"
     if shutil.which("go") is None:
-        raise NotFound("go is not on PATH, and the sandbox's programs are built with it", hint=hint)
+        raise NotFound("go is not on PATH, and is needed to build the sandbox's programs", hint=hint)
     # Run where the modules are: a Go that is too old reports that, or fetches a newer one if allowed.
     asked = subprocess.run(["go", "env", "GOVERSION"], cwd=_source("kube"), capture_output=True, text=True, check=False)
     if asked.returncode:
@@ -228,7 +228,7 @@ def _run(argv: list[str], module: Module, tick: Callable[[str], None]) -> str:
             said = "\n  ".join(err.read().decode(errors="replace").strip().splitlines()[-8:])
             raise TpukitError(
                 f"`{' '.join(argv[:3])}` for {module.name} ended with {process.returncode}:\n  {said}",
-                hint="what it says is Go's; a module that cannot be fetched needs a network or GOPROXY",
+                hint="this is the error of Go; to fetch modules, it needs a network or GOPROXY",
             )
         return out.read().decode()
 

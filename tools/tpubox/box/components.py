@@ -94,10 +94,10 @@ def wait(folder: Folder, components: Iterable[Component]) -> None:
             run = runs(folder)[component.name]
             if run.state.phase is not Phase.RUNNING:
                 what = f"{component.name} ended with {run.state.code}"
-                raise Transient(f"{what}: {_last_words(run)}", hint=f"its log is {run.log}")
+                raise Transient(f"{what}: {_last_words(run)}", hint=f"see its log {run.log}")
             if time.monotonic() > due:
                 what = f"{component.name} is not ready after {_PATIENCE:.0f} s"
-                raise Transient(f"{what}: {_last_words(run)}", hint=f"its log is {run.log}")
+                raise Transient(f"{what}: {_last_words(run)}", hint=f"see its log {run.log}")
             time.sleep(0.1)
 
 
@@ -133,7 +133,7 @@ def _end(run: Run, grace: float) -> None:
     due = time.monotonic() + grace + _PATIENCE
     while pods.status(run.folder).phase is Phase.RUNNING:
         if time.monotonic() > due:
-            raise Transient(f"{run.component} does not end", hint=f"its folder is {run.folder}")
+            raise Transient(f"{run.component} does not stop", hint=f"see its folder {run.folder}")
         time.sleep(0.05)
 
 

@@ -50,14 +50,16 @@ def main(argv: list[str] | None = None) -> int:
     words = argparse.ArgumentParser(prog="python -m tpubox.box.emulator", description=__doc__)
     words.add_argument("folder", type=Path)
     words.add_argument("--project", action="append", help="a project that exists; may be repeated")
-    words.add_argument("--seconds", action="append", default=[], help="that operations take, of one type or all others")
+    words.add_argument(
+        "--seconds", action="append", default=[], help="seconds that operations take, of one type or all others"
+    )
     words.add_argument(
         "--api",
         action="append",
-        help="an API that is on from the beginning; '*': all; those of a new project if left out",
+        help="an API that is enabled from the start; '*': all (default: those of a new project)",
     )
     words.add_argument("--seed", type=int, default=0, help="seed of the random faults")
-    words.add_argument("--operations", type=int, help="that GKE lets run at once in one cluster")
+    words.add_argument("--operations", type=int, help="operations that GKE allows at once in one cluster")
     said = words.parse_args(argv)
     place = folder.read(said.folder)
     authority = (place.certificates("cluster") / "ca.crt").read_bytes()

@@ -21,7 +21,7 @@ def variables(place: Folder) -> dict[str, str]:
     try:
         google = json.loads((place.path / "google" / ENVIRONMENT).read_bytes())
     except FileNotFoundError as error:
-        raise NotFound(f"sandbox {place.name} was never ready", hint="`tpu sandbox up` makes it so") from error
+        raise NotFound(f"sandbox {place.name} has never been ready", hint="run `tpu sandbox up` to start it") from error
     home = place.path / "home"
     programs = Path(binaries.ensure().program("kubectl")).parent
     return {

@@ -54,4 +54,4 @@ def _ask(
             raise Invalid(str(json.loads(error.read())["error"])) from error
     except OSError as error:
         hint = f"`tpu sandbox up --name {place.name}` starts it"
-        raise Transient(f"Google's APIs of sandbox {place.name} do not answer: {error}", hint=hint) from error
+        raise Transient(f"Google's APIs of sandbox {place.name} do not respond: {error}", hint=hint) from error

@@ -118,7 +118,7 @@ def find(name: str) -> Folder:
     try:
         return read(_root() / check(name))
     except FileNotFoundError:
-        others = f"there are {', '.join(names())}" if names() else "`tpu sandbox up` makes one"
+        others = f"there are {', '.join(names())}" if names() else "run `tpu sandbox up` to create one"
         raise NotFound(f"there is no sandbox {name}", hint=others) from None
 
 

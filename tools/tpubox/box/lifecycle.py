@@ -111,7 +111,7 @@ def up(
             report("installing JobSet and Kueue")
             installing.install_addons(cluster, wanted)
         components.wait(place, [agent, emulator, *controllers, kwok, runner])
-        _until(partial(_takes_pods, cluster), otherwise="the cluster takes no pods")
+        _until(partial(_takes_pods, cluster), otherwise="the cluster does not accept pods")
         if installed := installing.installed_addons(cluster):
             report("waiting for JobSet and Kueue")
             ready = partial(installing.addons_ready, cluster, place, installed)
@@ -132,7 +132,7 @@ def down(name: str) -> None:
         due = time.monotonic() + 60.0
         while pods.kill_strays(path):
             if time.monotonic() > due:
-                raise Transient(f"processes of sandbox {name} do not end: {pods.strays(path)}")
+                raise Transient(f"processes of sandbox {name} do not stop: {pods.strays(path)}")
             time.sleep(0.05)
         shutil.rmtree(path)
 

@@ -66,7 +66,7 @@ def keep() -> None:
 def _watch(limit: int) -> None:
     while (held := _resident()) <= limit:
         time.sleep(_LOOK_SECONDS)
-    told = f"this component holds {held} MiB and may hold {limit}, so it ends"
+    told = f"this component uses {held} MiB, more than its limit of {limit} MiB, and is stopped"
     print(f"{told}; `tpu sandbox up` starts it again with the state that it had", file=sys.stderr, flush=True)
     os._exit(_KILLED)
 

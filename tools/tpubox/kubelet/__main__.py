@@ -12,17 +12,28 @@ from tpukit.core.clock import SystemClock
 
 
 @click.command()
-@click.option("--folder", type=click.Path(path_type=Path, file_okay=False), required=True, help="All that it keeps.")
+@click.option("--folder", type=click.Path(path_type=Path, file_okay=False), required=True, help="Folder of its state.")
 @click.option("--kubeconfig", type=click.Path(path_type=Path, exists=True), required=True)
-@click.option("--port", type=int, required=True, help="Of its door on loopback; 0 takes any.")
-@click.option("--token-file", type=click.Path(path_type=Path, exists=True), required=True, help="What opens the door.")
-@click.option("--keys", type=click.Path(path_type=Path, exists=True), required=True, help="tls.crt, tls.key, ca.crt.")
-@click.option("--buckets", type=click.Path(path_type=Path), help="A folder for each bucket that pods mount.")
-@click.option("--google", default="", metavar="URL", help="Of the Google emulator, for programs in pods.")
-@click.option("--google-token-file", type=click.Path(path_type=Path, exists=True), help="What they show to it.")
-@click.option("--env", multiple=True, metavar="NAME=VALUE", help="For all pods, weaker than their own.")
+@click.option("--port", type=int, required=True, help="Port of its API on loopback; 0: any.")
+@click.option("--token-file", type=click.Path(path_type=Path, exists=True), required=True, help="Token of that API.")
+@click.option(
+    "--keys",
+    type=click.Path(path_type=Path, exists=True),
+    required=True,
+    help="Folder with tls.crt, tls.key and ca.crt.",
+)
+@click.option(
+    "--buckets", type=click.Path(path_type=Path), help="Folder with a folder for each bucket that pods mount."
+)
+@click.option("--google", default="", metavar="URL", help="Address of the Google emulator, for programs in pods.")
+@click.option(
+    "--google-token-file",
+    type=click.Path(path_type=Path, exists=True),
+    help="Token of these programs for the emulator.",
+)
+@click.option("--env", multiple=True, metavar="NAME=VALUE", help="Environment of all pods; overridden by their own.")
 @click.option("--visible", multiple=True, type=click.Path(path_type=Path), help="A folder that no volume may hide.")
-@click.option("--hidden", multiple=True, type=click.Path(path_type=Path), help="What no pod may read.")
+@click.option("--hidden", multiple=True, type=click.Path(path_type=Path), help="Files that no pod may read.")
 def main(
     folder: Path,
     kubeconfig: Path,

@@ -84,12 +84,12 @@ class Agent:
         )
         if not machine.mounts:
             _log.warning("no mount namespaces here: names and paths are replaced in the environment of pods instead")
-            _log.warning("no mount namespaces here: readOnlyRootFilesystem is not held")
+            _log.warning("no mount namespaces here: readOnlyRootFilesystem is not enforced")
             _log.warning("no mount namespaces here: pods see Python packages that no image has")
         if not machine.guard or not machine.mounts:
-            _log.warning("no answers to system calls here: mounted buckets do what GCS FUSE refuses")
+            _log.warning("system calls cannot be intercepted here: mounted buckets allow what GCS FUSE refuses")
         if not machine.users:
-            _log.warning("no user namespaces here: runAsUser and runAsGroup are not held")
+            _log.warning("no user namespaces here: runAsUser and runAsGroup are not enforced")
         self._server = Server((HOST, options.port), self._routes(), options.token, options.keys)
         self.nodes = Nodes(api, folder / FILE, clock, HOST, self.port, self._patiently(api.version))
         self._names = Names(folder / "names")

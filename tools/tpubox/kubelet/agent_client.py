@@ -49,7 +49,7 @@ class AgentClient:
         Pods that take longer than `patience` are killed. With `budgets`, PodDisruptionBudgets are honoured until then.
         """
         self._call("DELETE", f"pools/{quote(key, safe='')}?patience={patience}&budgets={json.dumps(budgets)}")
-        self._until(lambda: key not in self.pools(), f"pool {key} does not go away", patience + 60.0)
+        self._until(lambda: key not in self.pools(), f"pool {key} is not removed", patience + 60.0)
 
     def preempt(self, target: str, *, grace: float = 25.0, back: float | None = 30.0, step: int | None = None) -> None:
         """Preempt the pool with this name, or the pool of the host with this name, now or at a step."""
@@ -77,7 +77,7 @@ class AgentClient:
         due = time.monotonic() + seconds
         while not done():
             if time.monotonic() > due:
-                raise Transient(otherwise, hint="the agent's log says more")
+                raise Transient(otherwise, hint="the log of the node agent shows more")
             time.sleep(0.2)
 
     def _cause(self, fault: Fault) -> None:
@@ -102,4 +102,4 @@ class AgentClient:
                 message = error.read().decode(errors="replace")
             raise _ERRORS.get(error.code, Transient)(message) from error
         except OSError as error:
-            raise Transient(f"the node agent at {self._url} does not answer: {error}") from error
+            raise Transient(f"the node agent at {self._url} does not respond: {error}") from error

@@ -34,13 +34,13 @@ class Request(BaseHTTPRequestHandler):
     def body(self) -> dict[str, Any]:
         size = int(self.headers.get("Content-Length") or 0)
         if size > _LARGEST:
-            raise Invalid("that is too much to say at once")
+            raise Invalid("request body too large")
         try:
             found = json.loads(self.rfile.read(size) or b"{}")
         except ValueError as error:
-            raise Invalid(f"this is not JSON: {error}") from error
+            raise Invalid(f"the body is not JSON: {error}") from error
         if not isinstance(found, dict):
-            raise Invalid("a JSON object is wanted")
+            raise Invalid("the body is not a JSON object")
         return found
 
     def answer(self, value: object, status: int = 200) -> None:
@@ -88,11 +88,11 @@ class Request(BaseHTTPRequestHandler):
         self.query = dict(self.queries)
         try:
             if not self._known(server):
-                self.refuse(401, "show the sandbox's token")
+                self.refuse(401, "the request lacks the sandbox's token")
             elif route := server.routes.get((self.command, self.words[0])):
                 route(self)
             else:
-                self.refuse(404, f"there is nothing at {parts.path}")
+                self.refuse(404, f"not found: {parts.path}")
         except TpukitError as error:
             self.refuse(_STATUS.get(type(error), 503), str(error))
         except (BrokenPipeError, ConnectionResetError, ssl.SSLError, TimeoutError):

@@ -129,7 +129,7 @@ class Driver:
     def _start(self, pod: Object, folder: Path, node: Node, container: Container) -> Waiting | None:
         image = container.spec["image"]
         if image in image_names.ELSEWHERE:
-            return Waiting("ContainerCreating", "a process of the sandbox stands for this pod")
+            return Waiting("ContainerCreating", "a process of the sandbox replaces this pod")
         try:
             site = self._site(pod, folder, node)
         except OSError as problem:  # another process uses its metadata port, or this machine is busy
@@ -164,7 +164,7 @@ class Driver:
         metadata = pod["metadata"]
         full = f"{metadata['name']}_{metadata['namespace']}({metadata['uid']})"
         self._events.warn(pod, "BackOff", f"Back-off restarting failed container {container} in pod {full}")
-        return Waiting("CrashLoopBackOff", "waiting to be started again")
+        return Waiting("CrashLoopBackOff", "waiting to be restarted")
 
     def _stop(self, pod: Object, found: list[Container], step: Step) -> None:
         """Stop containers; all their preStop hooks run in parallel before any container is signalled."""
@@ -249,7 +249,7 @@ class Driver:
         """Record why the pod must end, if it must, and return the seconds left of its active deadline."""
         ran = any(container.runs for container in containers(pod, folder))
         if _began(pod) and not ran:
-            message = "The node agent lost what it knew of this pod"
+            message = "The node agent lost its state of this pod"
             write_ending(folder, Ending("ContainerStatusUnknown", message, self._clock.now()))
         elif not ran and (refused := self._admission.rejection(pod, folder, node)):
             write_ending(folder, Ending(refused.reason, refused.message, self._clock.now(), rejected=True))

@@ -116,4 +116,4 @@ def _claim_network(note: Path) -> tuple[int, socket.socket]:
         if [network] != before:
             note.write_text(str(network), encoding="ascii")
         return network, claim
-    raise Transient("254 sandboxes run on this machine already", hint="end one with `tpu sandbox down`")
+    raise Transient("254 sandboxes run on this machine already", hint="stop one with `tpu sandbox down`")

@@ -106,7 +106,9 @@ def start(machine: Machine, site: Site, container: Container, made: Made) -> Non
     argv = tuple(environment.expand(word, known) for word in [*spec.get("command", []), *spec.get("args", [])])
     if not spec.get("command"):
         image = spec["image"]
-        raise environment.BadConfig(f"images are not pulled here, so the command of {image} is not known: write one")
+        raise environment.BadConfig(
+            f"images are not pulled here, so the command of {image} is unknown: write a command"
+        )
     denied = mounted_buckets.denied(site.context.pod, spec, made.buckets)
     inside = volumes.mounts(spec, made, known, denied)
     work = Path(spec.get("workingDir") or folder / "cwd")

@@ -152,9 +152,9 @@ class Nodes:
         with self._lock:
             known = self._records.get(pool.key)
             if known is not None and known.removed:
-                raise Conflict(f"pool {pool.name} is being removed", hint="add it when it is gone")
+                raise Conflict(f"pool {pool.name} is being removed", hint="add it after it is removed")
             if known is not None and known.pool.nodes != pool.nodes and pool.slice and pool.slice.hosts > 1:
-                raise Conflict(f"slice {pool.name} is there with other hosts", hint="remove it first")
+                raise Conflict(f"slice {pool.name} exists with other hosts", hint="remove it first")
             before = known.pool if known is not None else None
             record = self._records.setdefault(pool.key, Record(pool))
             extra = {name: zone for name, zone in record.pool.nodes.items() if name not in pool.nodes}

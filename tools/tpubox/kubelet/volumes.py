@@ -169,7 +169,7 @@ def _files(context: Context, source: Object) -> dict[str, tuple[bytes, int | Non
     if (token := source.get("serviceAccountToken")) is not None:
         return {token["path"]: (context.token(token).encode(), None)}
     kinds = ", ".join(key for key in source if key != "name")
-    raise UnknownKind(f"volumes of kind {kinds} are not made here")
+    raise UnknownKind(f"volumes of kind {kinds} are not supported here")
 
 
 def _keys(kind: str, source: Object, data: Mapping[str, Any] | None, what: str) -> dict[str, tuple[bytes, int | None]]:

@@ -151,7 +151,7 @@ def _on(found: list[Slice], machine_type: str | None) -> Slice:
             return s
     s = found[0]
     if s.machine_type is None:
-        raise Invalid(f"{s.name} has no machine type: GKE does not offer it", hint="leave machine_type out")
+        raise Invalid(f"{s.name} has no machine type: GKE does not offer it", hint="leave out machine_type")
     right = _either(s.machine_type for s in found if s.machine_type)
     raise Invalid(f"{s.name} has no hosts of type {_shown(machine_type)}", hint=f"write {right}, or leave it out")
 

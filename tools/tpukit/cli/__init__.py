@@ -20,29 +20,29 @@ from tpukit.core.errors import TpukitError
 INTERRUPTED = 130  # exit code of shells
 COMMANDS = {
     "run": ("tpukit.cli.run", "Send a job and follow it."),
-    "job": ("tpukit.cli.job", "Look at jobs, stop them, run them again."),
-    "cost": ("tpukit.cli.cost", "Show what jobs cost, and what their time went to."),
+    "job": ("tpukit.cli.job", "List, inspect, stop and rerun jobs."),
+    "cost": ("tpukit.cli.cost", "Show what jobs cost, and the causes of their time."),
     "drill": (
         "tpukit.cli.drill",
         "Test that a job survives failures: inject each one and compare with an unbroken run.",
     ),
-    "fit": ("tpukit.cli.fit", "Compile a job for its TPUs on this machine: does it fit, how fast, at what cost."),
+    "fit": ("tpukit.cli.fit", "Compile a job for its TPUs on this machine, and estimate memory, speed and cost."),
     "vm": ("tpukit.cli.vm", "Manage shared TPU VMs: list holders, create, delete, repair."),
     "fleet": ("tpukit.cli.fleet", "Run one dataset through TPU VMs in many zones."),
     "user": ("tpukit.cli.user", "Manage users of shared TPU VMs: working directories, settings, events."),
     "alias": ("tpukit.cli.alias", "Manage short names for settings of programs and for TPUs."),
-    "settings": ("tpukit.cli.settings", "Show what is set for all jobs, from where, and change it."),
+    "settings": ("tpukit.cli.settings", "Show and change the settings for all jobs."),
     "serve": ("tpukit.cli.serve", "Drive the jobs that no terminal follows."),
-    "page": ("tpukit.cli.page", "Open the page: what runs, what waits and why, what it costs."),
+    "page": ("tpukit.cli.page", "Open a page in the browser: running and waiting jobs, and their costs."),
     "queue": ("tpukit.cli.queue", "Run Python code sent by applications and return the result."),
-    "team": ("tpukit.cli.team", "Manage teams: their quotas, and what runs and waits in each queue."),
+    "team": ("tpukit.cli.team", "Manage teams: quotas, members, and the jobs in each queue."),
     "store": ("tpukit.cli.store", "Show where jobs are stored, and move them to another store."),
     "cluster": ("tpukit.cli.cluster", "Create and delete the training environment on Google Cloud."),
     "image": ("tpukit.cli.image", "Build the container image that jobs run in."),
     "provisioner": ("tpukit.cli.provisioner", "Create node pools for waiting JobSets, and delete them."),
-    "sandbox": ("tpukit.cli.sandbox", "A TPU cloud on this machine, to try everything against."),
-    "clean": ("tpukit.cli.clean", "Remove what old jobs left on this machine."),
-    "catalogue": ("tpukit.cli.catalogue", "List TPU slices and what they are made of."),
+    "sandbox": ("tpukit.cli.sandbox", "Run a simulated TPU cloud on this machine."),
+    "clean": ("tpukit.cli.clean", "Remove files of old jobs from this machine."),
+    "catalogue": ("tpukit.cli.catalogue", "List TPU slices with their hosts, chips and prices."),
     "completion": ("tpukit.cli.completion", "Print the script that completes commands and jobs in a shell."),
     "help": ("tpukit.cli.help", "Show help for a command or an alias; `tpu help tldr` for a start."),
 }
@@ -81,7 +81,7 @@ def command() -> None:
     \b
     Examples:
       tpu run examples/02-pretrain/job.yaml      train on simulated slices, here
-      tpu run job.yaml --set slices=4 --detach   send it and go; `tpu serve` drives it
+      tpu run job.yaml --set slices=4 --detach   send it and return; `tpu serve` drives it
       tpu job                                    what runs, what ended and why
       tpu job render job.yaml                    the manifests that GKE would get
       tpu catalogue v5e                          which slices there are

@@ -30,8 +30,9 @@ def send(session: Session, plans: Sequence[Plan], interrupts: Interrupts) -> int
         with interrupts.armed():
             left = batch.hand_over(session, sent)
             if left:
-                text = f"{len(left)} jobs were not taken in {HAND_OVER_SECONDS:.0f} s"
-                click.echo(f"{text}; `tpu serve` goes on, `tpu job show JOB` says why", err=True)
+                jobs = counted(len(left), "job was", "jobs were")
+                text = f"{jobs} not accepted by {session.get(left[0]).place} within {HAND_OVER_SECONDS:.0f} s"
+                click.echo(f"{text}; `tpu serve` keeps trying, `tpu job show JOB` shows why", err=True)
     except Interrupted:
         click.echo(f"\n{len(sent)} of {len(plans)} jobs were sent; `tpu serve` drives them", err=True)
         return 130

@@ -49,11 +49,13 @@ def command(filter_: str, as_json: bool) -> None:
     count = "1 slice" if len(found) == 1 else f"{len(found)} slices"
     click.echo(
         f"{count}. TFLOP/s (bf16) and HBM are per chip; USD/h is the list price of a slice on demand, over its zones "
-        "(--json has spot and the others, with dates); zones are those known to have some, not a promise.",
+        "(--json has spot and the others, with dates); zones are those known to offer it, which may be out of stock.",
         err=True,
     )
     if len({s.name for s in found}) < len(found):
-        click.echo("Of two rows with one name the first is the default; the other needs its machine type.", err=True)
+        click.echo(
+            "Where two rows have one name, the first is the default; for the other, name its machine type.", err=True
+        )
 
 
 def _zones(slice_: catalogue.Slice, filter_: str) -> tuple[str, ...]:

@@ -16,18 +16,22 @@ if TYPE_CHECKING:
 
 
 @click.command("clean")
-@click.option("--older-than", default="30d", show_default=True, help="Remove what was not used for so long.")
-@click.option("--keep", default="20GiB", show_default=True, help="Then runs of ended jobs, until so much is left.")
-@click.option("--keep-code", default="2GiB", show_default=True, help="Then staged code, until so much is left.")
+@click.option("--older-than", default="30d", show_default=True, help="Remove files unused for at least this long.")
+@click.option(
+    "--keep", default="20GiB", show_default=True, help="Remove runs of ended jobs until at most this size is left."
+)
+@click.option(
+    "--keep-code", default="2GiB", show_default=True, help="Remove staged code until at most this size is left."
+)
 @click.option(
     "--checkpoints", is_flag=True, help="Also checkpoints and TensorBoard data of ended jobs on this machine."
 )
-@click.option("--dry-run", is_flag=True, help="Say what would be removed; remove nothing.")
+@click.option("--dry-run", is_flag=True, help="Print what would be removed; remove nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(older_than: str, keep: str, keep_code: str, checkpoints: bool, dry_run: bool, as_json: bool) -> None:
     """Remove staged code, logs and other files that old jobs left on this machine.
 
-    What an active job needs stays. Checkpoints stay unless --checkpoints is given; those in buckets always do.
+    Files that an active job needs stay. Checkpoints stay unless --checkpoints is given; those in buckets always do.
 
     \b
     Examples:

@@ -27,10 +27,14 @@ WAYS = ("local", "cloud-build", "infra-manager")
 def spec_options(function: Function) -> Function:
     for option in (
         click.argument("file", type=click.Path(path_type=Path), required=False),
-        click.option("--set", "sets", multiple=True, metavar="KEY=VALUE", help="A variable, beside or over the file."),
-        click.option("--any-zone", is_flag=True, help="Take a zone that is not known to have the TPUs."),
-        click.option("--context", default="", help="Context of the kubeconfig; gcloud's name for the cluster else."),
-        click.option("--dry-run", is_flag=True, help="Print the command lines, and run none of them."),
+        click.option(
+            "--set", "sets", multiple=True, metavar="KEY=VALUE", help="Set a variable; overrides the file. Repeatable."
+        ),
+        click.option("--any-zone", is_flag=True, help="Accept a zone that is not known to have the TPUs."),
+        click.option(
+            "--context", default="", help="Context of the kubeconfig (default: gcloud's name for the cluster)."
+        ),
+        click.option("--dry-run", is_flag=True, help="Print the command lines without running them."),
     ):
         function = option(function)
     return function
@@ -56,7 +60,7 @@ def way_options(function: Function) -> Function:
         click.option(
             "--via", type=click.Choice(WAYS), default="local", show_default=True, help="Program that runs Terraform."
         ),
-        click.option("--source", type=click.Path(path_type=Path), help="Checkout of tpukit that a build takes."),
+        click.option("--source", type=click.Path(path_type=Path), help="Checkout of tpukit that the build uses."),
     ):
         function = option(function)
     return state_options(function)
@@ -134,7 +138,7 @@ def up(dry_run: bool, yes: bool, members: tuple[str, ...], **words: Any) -> None
         _print(going_up.lines(made))
         return
     made.run()
-    _say(f"{spec.cluster_name} takes jobs. Next:\n  {made.next()}")
+    _say(f"Cluster {spec.cluster_name} is ready for jobs. Next:\n  {made.next()}")
 
 
 @command.command()
@@ -204,8 +208,8 @@ def apply(yes: bool, **words: Any) -> None:
 @spec_options
 @way_options
 @evict_option
-@click.option("--yes", is_flag=True, help="Do not ask; --name says what is meant.")
-@click.option("--name", help="The name of the cluster, instead of typing it when asked.")
+@click.option("--yes", is_flag=True, help="Do not ask; needs --name.")
+@click.option("--name", help="Name of the cluster, to confirm the deletion without a question.")
 @completed
 def destroy(yes: bool, name: str | None, **words: Any) -> None:
     """Delete the environment and everything in it. The state bucket stays.
@@ -214,8 +218,12 @@ def destroy(yes: bool, name: str | None, **words: Any) -> None:
     """
     spec = _spec(**words)
     if (name is not None and name != spec.cluster_name) or (yes and name is None):
-        what = "--yes alone deletes nothing" if name is None else f"the file says {spec.cluster_name}"
-        raise Invalid(Problem("--name", what, f"add --name {spec.cluster_name} if you want it deleted"))
+        what = (
+            "the cluster is deleted only if --yes and its name are both given"
+            if name is None
+            else f"the file says {spec.cluster_name}"
+        )
+        raise Invalid(Problem("--name", what, f"pass --name {spec.cluster_name} to confirm the deletion"))
     made = {} if words["dry_run"] else _settings_made(spec, **words)
     if _change("destroy", spec, (lambda question: True) if name else _ask_for(spec.cluster_name), **words):
         _forget_settings(spec, made, words["context"])
@@ -320,7 +328,7 @@ def _spec(file: Path | None, sets: tuple[str, ...], any_zone: bool, **others: An
         file = Path(spec.FILE)
     if file is None and not sets:
         hint = "name a cluster file, or write --set project_id=… and so on"
-        raise Invalid(Problem(spec.FILE, "there is no such file here", hint))
+        raise Invalid(Problem(spec.FILE, "this folder has no such file", hint))
     return spec.load(file, (*sets, *(("any_zone=true",) if any_zone else ())))
 
 
@@ -340,7 +348,7 @@ def _way(
     from tpukit.core.clock import SystemClock
 
     if state == "local" and via != "local":
-        raise Invalid(Problem("--state", f"{via} keeps no state here", "leave it out"))
+        raise Invalid(Problem("--state", f"{via} keeps no Terraform state on this machine", "leave out this option"))
     options = ways.Options(via, state, modules, source, context, evict, wait)
     return ways.make(spec, options, SystemClock(), console, click.echo)
 
@@ -353,15 +361,17 @@ def _console(*, stderr: bool = False) -> Console:
 
 def _ask(question: str) -> bool:
     if not sys.stdin.isatty():
-        raise Invalid(Problem("--yes", "stdin is not a terminal to ask at", "add --yes if you want it done"))
+        raise Invalid(
+            Problem("--yes", "confirmation is required, and stdin is not a terminal", "pass --yes to confirm")
+        )
     return questions.confirm(question)
 
 
 def _ask_for(name: str) -> Ask:
     def ask(question: str) -> bool:
         if not sys.stdin.isatty():
-            hint = f"add --name {name} if you want it deleted"
-            raise Invalid(Problem("--name", "stdin is not a terminal to ask at", hint))
+            hint = f"pass --name {name} to confirm the deletion"
+            raise Invalid(Problem("--name", "confirmation is required, and stdin is not a terminal", hint))
         typed = questions.typed(question, name)
         if not typed:
             _say("nothing was deleted")
@@ -432,5 +442,5 @@ def _words(part: Any) -> str:
     if not part:
         return "none"
     if "problem" in part:
-        return f"not seen: {part['problem']}"
+        return f"unknown: {part['problem']}"
     return ", ".join(f"{key} {value or 'none'}" for key, value in part.items() if not isinstance(value, list))

@@ -21,9 +21,7 @@ if TYPE_CHECKING:
 @click.command("cost")
 @click.argument("job", required=False, shell_complete=job_ids)
 @click.option("--team", default="", help="Only jobs of this team.")
-@click.option(
-    "--since", default="", metavar="TIME", help="Only time since then: 7d, 12h, or a date such as 2026-11-01."
-)
+@click.option("--since", default="", metavar="TIME", help="Only time since then, such as 7d, 12h or 2026-11-01.")
 @click.option("--budget", type=click.FloatRange(min=0), metavar="USD", help="Set what --team may spend in 30 days.")
 @click.option("--hold", is_flag=True, help="With --budget: hold new jobs of the team while its budget is spent.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -31,7 +29,7 @@ if TYPE_CHECKING:
 def command(
     job: str | None, team: str, since: str, budget: float | None, hold: bool, as_json: bool, as_csv: bool
 ) -> None:
-    """Show what jobs cost by list price, and what their time went to.
+    """Show what jobs cost by list price, and the causes of their time.
 
     Each second of a job has one cause: waiting, making slices, starting, compiling, new steps, repeated steps, saving,
     hung, or stopped. Waiting and making slices are not billed. A budget of 0 removes it.
@@ -51,7 +49,7 @@ def command(
     now = context.CLOCK.now()
     if budget is not None:
         if not team:
-            raise Invalid(Problem("--budget", "names no team", "write --team TEAM --budget USD"))
+            raise Invalid(Problem("--budget", "--budget needs a team", "write --team TEAM --budget USD"))
         budgets.set_budget(context.store(), team, budget, hold, now)
         said = f"{budget:,.2f} USD in {budgets.WINDOW_DAYS} days" if budget else "removed"
         click.echo(f"budget of team {team}: {said}", err=True)

@@ -29,7 +29,7 @@ def say(progress: Progress) -> None:
     """
     loss, result = progress.loss, progress.result
     if loss is None:
-        text = "unbroken runs once more, because values differ" if progress.count else "the unbroken run"
+        text = "repeating unbroken runs, because their values differ" if progress.count else "the unbroken run"
     elif result is None:
         text = f"{progress.number} of {progress.count}  {loss.name}: {loss}"
     else:
@@ -137,9 +137,9 @@ def cost_lines(costs: Costs) -> list[str]:
         every = f"; today it saves every {seconds(costs.save_every)}" if costs.save_every else ""
         steps = f" ({counted(costs.best_steps, 'step')})" if costs.best_steps else ""
         best = f"{report.duration(costs.best_every)} ± {report.duration(costs.best_error)}"
-        lines.append(f"saving every {best}{steps} would cost least{every}")
+        lines.append(f"the cheapest interval would be one save every {best}{steps}{every}")
     if lines:
-        lines.append("times are those of this machine; on TPUs they are others")
+        lines.append("times were measured on this machine; times on TPUs differ")
     return lines
 
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 @click.command("fit")
 @click.argument("file", type=click.Path(path_type=Path))
 @set_option
-@click.option("--try", "tries", metavar="TPU,...", default="", help="Slices to compile it for, side by side.")
-@click.option("--slices", "counts", metavar="N,...", default="", help="Numbers of slices to compile it for.")
+@click.option("--try", "tries", metavar="TPU,...", default="", help="Slices to compile the job for, for comparison.")
+@click.option("--slices", "counts", metavar="N,...", default="", help="Numbers of slices to compile the job for.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @click.option("--timeout", default=1200.0, show_default=True, help="Seconds for the program to reach its first step.")
 @click.option("--fresh", is_flag=True, help="Compile again even if nothing has changed.")

@@ -52,7 +52,9 @@ def create(file: Path | None, adopt: bool, **words: Any) -> None:
 @command.command()
 @flags.file_
 @click.option("--zones", help="Only in these zones (default: all).")
-@click.option("--workers-per-zone", type=click.IntRange(min=1), help="Only so many of each zone, from 0.")
+@click.option(
+    "--workers-per-zone", type=click.IntRange(min=1), help="Only this many TPU VMs of each zone, from number 0."
+)
 @flags.adopt_
 @flags.yes_
 @flags.name_
@@ -114,7 +116,7 @@ def status(file: Path | None, zones: str | None, gcs_bucket: str | None, name: s
 
 
 @command.command("list")
-@click.option("--zones", help="In these zones too.")
+@click.option("--zones", help="Also list these zones.")
 @flags.json_
 def list_(zones: str | None, as_json: bool) -> None:
     """List all TPU VMs of all fleets, with their owners."""
@@ -168,9 +170,9 @@ def recreate_preempted(file: Path | None, adopt: bool, **words: Any) -> None:
 @flags.where
 @flags.work
 @click.option("--create-tpus", is_flag=True, help="Create the TPU VMs that are missing.")
-@click.option("--skip-dataset", is_flag=True, help="Use the dataset that is in the bucket.")
-@click.option("--skip-launch", is_flag=True, help="Prepare, and start nothing.")
-@click.option("--monitor", is_flag=True, help="Stay, show progress, and recreate what is lost.")
+@click.option("--skip-dataset", is_flag=True, help="Use the dataset already in the bucket; split and upload nothing.")
+@click.option("--skip-launch", is_flag=True, help="Upload and create everything, but launch no program.")
+@click.option("--monitor", is_flag=True, help="Keep running: show progress, and recreate lost TPU VMs.")
 @flags.yes_
 @flags.interval_
 def deploy(
@@ -220,7 +222,7 @@ def deploy(
         _monitor(plan.name, monitor_interval)
         return
     workers = _drive_anew(plan.name, _are_launched)
-    _finish(workers, "launched; `tpu fleet monitor` brings back what is lost")
+    _finish(workers, "launched; `tpu fleet monitor` recreates lost TPU VMs")
 
 
 @command.command()
@@ -233,7 +235,7 @@ def deploy(
 def monitor(
     file: Path | None, gcs_bucket: str | None, monitor_interval: float, adopt: bool, yes: bool, name: str | None
 ) -> None:
-    """Show progress and recreate what is lost, until nothing is left to do. It can be run any number of times.
+    """Show progress and recreate lost TPU VMs until all work is done. Can be stopped and started at any time.
 
     With a bucket, the plan in it counts as it was deployed last: TPU VMs of the fleet that are not in it are deleted,
     after a question.
@@ -284,7 +286,7 @@ def verify(file: Path | None, gcs_bucket: str | None, fast: bool, as_json: bool)
     else:
         for problem in verdict.problems:
             click.echo(problem)
-        words = counted(len(verdict.problems), "problem") if verdict.problems else "all is there"
+        words = counted(len(verdict.problems), "problem") if verdict.problems else "complete"
         amounts = f"{counted(verdict.samples, 'sample')} in {counted(verdict.shards, 'shard')}"
         click.echo(f"{words}: {amounts}, {verdict.bytes} bytes")
     return 1 if verdict.problems else 0
@@ -341,7 +343,7 @@ def _confirm_changes(plan: Plan, there: Located, *, yes: bool) -> None:
 
     changes = fleet_owner.changes(driver.of(context.store(), plan.name), plan, there)
     if changes:
-        fleet_owner.confirm(f"Fleet `{plan.name}` is there: {'; '.join(changes)}. Go on?", yes=yes)
+        fleet_owner.confirm(f"Fleet `{plan.name}` is there: {'; '.join(changes)}. Continue?", yes=yes)
 
 
 def _say_limit(plan: Plan) -> None:
@@ -349,7 +351,7 @@ def _say_limit(plan: Plan) -> None:
     from tpukit.jobs.spec import durations
 
     if plan.unattended:
-        words = f"TPU VMs end by themselves after {durations.write(int(plan.unattended))} without a driver"
+        words = f"TPU VMs delete themselves after {durations.write(int(plan.unattended))} without a driver"
         click.echo(f"{plan.name}: {words} (--unattended)", err=True)
     else:
         click.echo(f"{plan.name}: TPU VMs stay until you delete them, with or without a driver", err=True)
@@ -378,7 +380,7 @@ def _monitor(name: str, interval: float) -> None:
     from tpukit.cli import fleet_driving
 
     workers = fleet_driving.drive(name, _are_over, interval=interval, live=True)
-    _finish(workers, "done; `tpu fleet verify` checks the output, `tpu fleet delete` gives the TPU VMs back")
+    _finish(workers, "done; `tpu fleet verify` checks the output, `tpu fleet delete` deletes the TPU VMs")
 
 
 def _are_ready(workers: Sequence[Worker]) -> bool:

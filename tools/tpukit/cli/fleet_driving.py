@@ -79,7 +79,7 @@ def drive(
                     return workers
                 SYSTEM.sleep(min(interval, LONGEST_TICK))
     except KeyboardInterrupt:
-        words = "the fleet goes on without us; `tpu fleet monitor` recreates TPU VMs that are lost"
+        words = "the fleet keeps running; `tpu fleet monitor` recreates lost TPU VMs"
         click.echo(f"\n{fleet}: {words}", err=True)
         raise
     finally:

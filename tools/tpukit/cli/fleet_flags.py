@@ -36,8 +36,12 @@ _WHERE = [
         "--on-demand/--spot", default=None, help="Capacity: on demand costs more and is not preempted (default: spot)."
     ),
     click.option("--stay/--move", default=None, help="Wait for hardware in its zone, or move to another (default)."),
-    click.option("--move-after", type=int, help="Seconds without hardware until it moves (default: 300)."),
-    click.option("--unattended", help="TPU VMs end after this long without a driver (default: 24h; 0s: never)."),
+    click.option(
+        "--move-after", type=int, help="Seconds to wait for hardware before moving to another zone (default: 300)."
+    ),
+    click.option(
+        "--unattended", help="Time without a driver after which TPU VMs delete themselves (default: 24h; 0s: never)."
+    ),
     adopt_,
     name_,
 ]
@@ -46,13 +50,19 @@ _WORK = [
     click.option("--dataset", multiple=True, help="JSONL file, may be .gz; repeatable."),
     click.option("--streams", type=int, help="Streams to split the dataset into (default: one for each TPU VM)."),
     click.option("--max-samples", type=int, help="Samples of each stream to use, for a test (default: all)."),
-    click.option("--program", help="FILE.py:NAME; its folder is sent along."),
+    click.option("--program", help="FILE.py:FUNCTION to run; the folder of the file is sent along."),
     click.option("--option", multiple=True, metavar="NAME=VALUE", help="Option of the program; repeatable."),
     click.option("--model", help="Short for --option model=..."),
-    click.option("--requirements", help="File in the program's folder that each host installs."),
+    click.option("--requirements", help="Requirements file in the program's folder, installed on each host."),
     click.option("--shard-samples", type=int, help="Samples in each shard (default: 1000)."),
     click.option("--patience", type=int, help="Seconds without progress until a program is restarted (default: 1800)."),
-    click.option("--claim-seconds", "claim", type=int, hidden=True, help="After which a lost worker's stream is free."),
+    click.option(
+        "--claim-seconds",
+        "claim",
+        type=int,
+        hidden=True,
+        help="Seconds until another worker may take a lost worker's stream.",
+    ),
 ]
 
 
@@ -86,7 +96,7 @@ def spec_of(file: Path | None, words: dict[str, Any]) -> FleetSpec:
         flags["capacity"] = "on-demand" if given["on_demand"] else "spot"
     flags |= {key: f"{given[key]}s" for key in durations if key in given}
     if bad := [pair for pair in given.get("option", ()) if "=" not in pair]:
-        raise Invalid([Problem("--option", f"{pair}: there is no value", "write NAME=VALUE") for pair in bad])
+        raise Invalid([Problem("--option", f"{pair}: the value is missing", "write NAME=VALUE") for pair in bad])
     options = dict(pair.split("=", 1) for pair in given.get("option", ()))
     options |= {"model": given["model"]} if "model" in given else {}
     return fleet.load(file, {**flags, **({"options": options} if options else {})}, default_name())

@@ -18,7 +18,7 @@ POLL_SECONDS = 2.0
 
 @click.command()
 @click.argument("tpu")
-@click.option("-f", "--follow", is_flag=True, help="Print what comes, until the program has ended.")
+@click.option("-f", "--follow", is_flag=True, help="Print new lines until the program has ended.")
 @flags.name_
 def logs(tpu: str, follow: bool, name: str | None) -> None:
     """Print the output of a worker's program."""
@@ -46,7 +46,7 @@ def _follow(acting: Acting, fleet: str, tpu: str) -> None:
         worker = _worker(fleet, tpu)
         if worker.attempt != attempt:
             attempt, position = worker.attempt, 0
-        wait = "" if attempt else "no program was launched on it; `tpu fleet deploy` launches one"
+        wait = "" if attempt else "no program was launched on this TPU VM; `tpu fleet deploy` launches one"
         try:
             position, end = _print(acting, worker, position)
             if end:

@@ -49,7 +49,7 @@ def check(
     if not adopt:
         ownership.refuse(name, found)
     for words in found.values():
-        click.echo(f"{words} It is taken over.", err=True)
+        click.echo(f"{words} This command takes it over.", err=True)
     for key, why in wishes.unreadable(context.store(), name).items():
         click.echo(f"{name}: the record {key} cannot be read and is left alone: {why}", err=True)
     marks = list(found)
@@ -67,7 +67,9 @@ def confirm(question: str, *, yes: bool) -> None:
     if yes:
         return
     if not is_terminal():
-        raise Invalid(Problem("--yes", question, "there is no terminal to ask on: pass --yes to do it"))
+        raise Invalid(
+            Problem("--yes", question, "confirmation is required, and stdin is not a terminal: pass --yes to confirm")
+        )
     questions.require(question)
 
 
@@ -83,7 +85,7 @@ def changes(known: Sequence[Worker], plan: Plan, there: Located) -> list[str]:
     said = []
     outputs = sorted({one.work.output for one in working if one.work})
     if plan.work and any(output != plan.work.output for output in outputs):
-        said.append(f"it works for {names(outputs)}, and would work for {plan.work.output}")
+        said.append(f"its output moves from {names(outputs)} to {plan.work.output}")
     elif plan.work and any(one.work and _about(one.work) != _about(plan.work) for one in working):
         said.append("its program or its options change")
     kept = {one.slot for one in plan.workers(0.0)}

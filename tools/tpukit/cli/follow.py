@@ -74,8 +74,8 @@ class Follower:
     def _say_not_taken(self) -> None:
         from tpukit.jobs.use_cases.following import HAND_OVER_SECONDS
 
-        text = f"{self._session.get(self._id).place} did not take it in {HAND_OVER_SECONDS:.0f} s"
-        self._session.say(self._id, f"{text}; `tpu serve` tries on, `tpu job show {self._id}` says why")
+        text = f"{self._session.get(self._id).place} did not accept the job within {HAND_OVER_SECONDS:.0f} s"
+        self._session.say(self._id, f"{text}; `tpu serve` keeps trying, `tpu job show {self._id}` shows why")
 
     def _result(self) -> int:
         from tpukit.jobs.reasons import State
@@ -101,9 +101,9 @@ class Follower:
             try:
                 requests.stop(self._session, self._id)
             except TpukitError as error:
-                self._session.say(self._id, f"it was not told to stop: {error}")
+                self._session.say(self._id, f"the request to stop could not be recorded: {error}")
                 return None
-            self._session.say(self._id, "is being stopped; Ctrl-C again detaches from it")
+            self._session.say(self._id, "stopping; press Ctrl-C again to detach")
         return None
 
     def _ask(self) -> str:
@@ -124,7 +124,7 @@ class Follower:
         from tpukit.cli import unattended
 
         self._following.close()
-        text = f"detached: {self._id} goes on; `tpu job stop {self._id}` stops it"
+        text = f"detached: {self._id} keeps running; `tpu job stop {self._id}` stops it"
         with suppress(OSError, TpukitError):
             click.echo(text, err=True)
             unattended.say([self._session.get(self._id)])

@@ -11,7 +11,7 @@ from tpukit.cli import spellings
 @click.argument("words", nargs=-1)
 @click.pass_context
 def command(ctx: click.Context, words: tuple[str, ...]) -> None:
-    """Explain a command, in its long and its short spelling.
+    """Show help for a command or an alias.
 
     \b
     Examples:

@@ -30,7 +30,7 @@ def command() -> None:
 @click.option("--tag", help="Tag of the image (default: the time).")
 @click.option("--repository", help="REGION-docker.pkg.dev/PROJECT/NAME (default: the setting repository).")
 @click.option("--keep-default", is_flag=True, help="Do not change the setting image.")
-@click.option("--dry-run", is_flag=True, help="Print the command line, and run nothing.")
+@click.option("--dry-run", is_flag=True, help="Print the command line without running it.")
 def push(
     folder: Path,
     dockerfile: str,
@@ -40,7 +40,7 @@ def push(
     keep_default: bool,
     dry_run: bool,
 ) -> None:
-    """Build an image with Cloud Build, push it, and make it the one that jobs run in.
+    """Build an image with Cloud Build, push it, and use it for jobs from then on.
 
     Jobs refer to it by its digest: the same job runs in the same image, wherever the tag moves.
     """
@@ -52,7 +52,7 @@ def push(
     known = repository or settings.load().repository
     if not known:
         hint = f"`tpu cluster up` creates one and writes it to that file; or {settings.hint('repository')}"
-        raise Invalid(Problem("--repository", "not given, and no repository is set", hint))
+        raise Invalid(Problem("--repository", "no repository is given, and the setting `repository` is not set", hint))
     target = images.Repository(str(Settings.from_json({"repository": known}).repository))
     tag = tag or datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
     image = f"{target.url}/{name}:{tag}"

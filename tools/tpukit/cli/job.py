@@ -32,7 +32,7 @@ def command(ctx: click.Context) -> None:
     \b
     Examples:
       tpu job                         the newest jobs
-      tpu job show pretrain           what happened to it, and why
+      tpu job show pretrain           its attempts, hosts and events
       tpu job logs pretrain -f        what its hosts print
       tpu job exec pretrain 0-0       a shell on its first host
       tpu job resume pretrain         another attempt from the last checkpoint
@@ -68,7 +68,7 @@ for one in (
 @command.command()
 @job_argument
 @click.argument("tags", nargs=-1, required=True)
-@click.option("--remove", is_flag=True, help="Take the tags off.")
+@click.option("--remove", is_flag=True, help="Remove the tags instead of adding them.")
 def tag(job: str, tags: tuple[str, ...], remove: bool) -> None:
     """Mark a job with TAGS."""
     from msgspec.structs import replace

@@ -13,7 +13,7 @@ from tpukit.cli.completion import job_argument
 if TYPE_CHECKING:
     from tpukit.sharing.windows import Window
 
-_on = click.option("--on", default="", metavar="TPU", help="On another TPU.")
+_on = click.option("--on", default="", metavar="TPU", help="TPU to run on, instead of the one that the job had.")
 detach_option = click.option("--detach", is_flag=True, help="Return at once; `tpu serve` drives it.")
 
 
@@ -120,5 +120,5 @@ def adopt(job: str) -> None:
     from tpukit.cli import unmanaged
     from tpukit.core.errors import NotFound
 
-    missing = NotFound(f"there is no job {job} in a place that can be asked", hint="`tpu job list` shows all")
+    missing = NotFound(f"there is no job {job} in any reachable place", hint="`tpu job list` shows all")
     unmanaged.adopt(*unmanaged.find(job, missing))

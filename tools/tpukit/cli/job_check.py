@@ -39,7 +39,7 @@ def check(user: str, show: str, as_json: bool) -> None:
         context.print_json([json_of(line) for line in lines])
         return
     if not lines:
-        click.echo(f"{person.name} has no windows; `tpu job start TPU --user {person.name}` makes one", err=True)
+        click.echo(f"{person.name} has no windows; `tpu job start TPU --user {person.name}` opens one", err=True)
         return
     letters = overview.shown(person.settings, show)
     print_table(table(lines, letters, outputs(wanting_output(lines, letters), person.settings.show_length)))

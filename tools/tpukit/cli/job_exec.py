@@ -40,9 +40,9 @@ def exec_(job: str, host: str, command: tuple[str, ...]) -> None:
     record = context.find(job)
     place = context.places()[record.place]
     if not place.capabilities.executes:
-        raise Invalid(Problem("exec", f"{record.place} runs no commands on hosts", "use its own tools"))
+        raise Invalid(Problem("exec", f"{record.place} runs no commands on hosts", "use the tools of that place"))
     if record.state.ended or not record.attempts:
-        raise Conflict(f"{record.id} is {record.state}", hint="commands run on hosts of a running job alone")
+        raise Conflict(f"{record.id} is {record.state}", hint="`tpu job exec` works only while the job runs")
     handle = Handle.of(record)
     name = host_name(handle, host)
     terminal = not command and sys.stdin.isatty() and sys.stdout.isatty()

@@ -21,7 +21,7 @@ MOST = 50
 
 
 @click.command("list")
-@click.option("--all", "unlimited", is_flag=True, help=f"All of them, not the newest {MOST}.")
+@click.option("--all", "unlimited", is_flag=True, help=f"List all jobs, not only the newest {MOST}.")
 @click.option("--active", is_flag=True, help="Only jobs that have not ended.")
 @click.option("--tag", default="", help="Only jobs with this tag.")
 @click.option(

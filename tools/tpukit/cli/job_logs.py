@@ -23,7 +23,7 @@ POLL_SECONDS = 0.2
 @job_argument
 @click.option("--host", default="", help="Print only this host: its name, or SLICE-HOST such as 0-1.")
 @click.option("--attempt", type=click.IntRange(min=0), help="Number of the attempt (default: the newest).")
-@click.option("-f", "--follow", is_flag=True, help="Print new lines as they come, and how the job ended.")
+@click.option("-f", "--follow", is_flag=True, help="Print new lines as they appear, then how the job ended.")
 @click.option("--tail", type=click.IntRange(min=0), metavar="LINES", help="Print only the last lines of each host.")
 @click.option("--since", default="", metavar="DURATION", help="Print only lines of the last 30s, 10m or 2h.")
 @click.option("--timestamps", is_flag=True, help="Print the time (UTC) before each line.")
@@ -114,8 +114,8 @@ def _check_times(place: str, known: bool) -> None:
     from tpukit.core.errors import Invalid, Problem
 
     if not known:
-        hint = "leave --since and --timestamps out; --tail prints the last lines"
-        raise Invalid(Problem("--since, --timestamps", f"{place} does not know when a line was printed", hint))
+        hint = "leave out --since and --timestamps; --tail prints the last lines"
+        raise Invalid(Problem("--since, --timestamps", f"{place} does not record when a line was printed", hint))
 
 
 def _say_end(job_id: str, attempt: int) -> None:

@@ -24,8 +24,8 @@ OUTPUT_SECONDS = 15.0
 @click.command("monitor")
 @user_option
 @show_option
-@click.option("--interval", type=click.FloatRange(min=0.5), help="Seconds between two readings; as your settings say.")
-@click.option("--plain", is_flag=True, help="Print the table, and again whenever it has changed: no keys, no cursor.")
+@click.option("--interval", type=click.FloatRange(min=0.5), help="Seconds between updates (default: your settings).")
+@click.option("--plain", is_flag=True, help="Print the table whenever it changes, without keys or cursor control.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON once.")
 def command(user: str, show: str, interval: float | None, plain: bool, as_json: bool) -> None:
     """Follow all jobs of a user, children below their parents. Without a terminal: show them once.
@@ -85,7 +85,9 @@ def _has_textual() -> bool:
     from importlib.util import find_spec
 
     if find_spec("textual") is None:
-        click.echo(f"the monitor takes no keys; {resources.install_hint('monitor')} for one that does", err=True)
+        click.echo(
+            f"the monitor reacts to no keys here; {resources.install_hint('monitor')} for one that does", err=True
+        )
         return False
     return True
 
@@ -108,7 +110,7 @@ def _print_changes(person: User, letters: str, seconds: float) -> None:
         try:
             picture = reader(letters, "")
         except Transient as error:
-            click.echo(f"{error}; tried again", err=True)
+            click.echo(f"{error}; retrying", err=True)
         else:
             shown = [
                 (line.window, line.state, line.says, picture.output.get(line.window.job)) for line in picture.lines

@@ -37,14 +37,14 @@ FILE = "job.yaml"
 @click.option("--rule", default="", help="Rule for lost hardware; `tpu job rules` lists them.")
 @click.option("--reapply/--no-reapply", default=None, help="Recreate the TPU if it was preempted (default: ask).")
 @click.option("--monitor/--no-monitor", default=None, help="Follow the job (default: your setting monitor_after_run).")
-@click.option("--log-stage", is_flag=True, help="Tell the program as config.stage how often it was resumed.")
+@click.option("--log-stage", is_flag=True, help="Pass config.stage to the program: how often it was resumed.")
 @click.option("--notes", default="", help="Text beside the TPU for all to see; _ becomes a space.")
-@click.option("--ask-notes", is_flag=True, help="Ask for it.")
+@click.option("--ask-notes", is_flag=True, help="Ask for the text.")
 @click.option(
     "--place", default=places.MACHINES, show_default=True, help="Place to run at; local tries it on this machine."
 )
-@click.option("--yes", is_flag=True, help="Use the TPU although an active job has it.")
-@click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+@click.option("--yes", is_flag=True, help="Use the TPU even if an active job holds it.")
+@click.option("--dry-run", is_flag=True, help="Print what would be done; do nothing.")
 def command(
     tpu: str,
     user: str,
@@ -64,7 +64,7 @@ def command(
 ) -> None:
     """Run what is in a working directory on TPU: a name, an alias, or a type such as v4-8 for any that is free.
 
-    The folder's job.yaml says what runs; the TPU says on what, and whether it is spot. The job's window,
+    The folder's job.yaml says what runs; the TPU decides the slice, and whether it is spot. The job's window,
     USER:NUMBER, is printed on stdout.
 
     \b
@@ -122,7 +122,9 @@ def again_on(job: Job, window: Window, wanted: str, tpu: str, detach: bool) -> N
     if wanted == "resume" and not workdir.startswith("~"):
         spec = spec.replace(workdir=workdir)
     elif wanted == "resume":
-        click.echo("checkpoints of the job are on the hosts of the old TPU: it starts from the beginning", err=True)
+        click.echo(
+            "checkpoints of the job are on the hosts of the old TPU: the job starts from the beginning", err=True
+        )
     elif old.spec.workdir:
         spec = spec.replace(workdir=f"{old.spec.workdir}/rerun-of-{window.number}-{int(context.CLOCK.now())}")
     settings = _settings(old, vm, old.place)
@@ -234,7 +236,7 @@ def _tpu(word: str, place: str, person: User, reapply: bool | None, yes: bool, d
             raise Conflict(
                 question, hint=f"use another TPU, stop that job, or add --yes; `tpu find {vm.type}` shows all"
             )
-        if not questions.confirm(f"{question}. Use it all the same?"):
+        if not questions.confirm(f"{question}. Use it anyway?"):
             raise click.Abort
     if not dry_run:
         _make_ready(vm, reapply)
@@ -288,7 +290,7 @@ def _plan(folder: Path, vm: Vm, place: str, sets: tuple[str, ...], tags: tuple[s
     file = folder / FILE
     if not file.is_file():
         hint = f"write {file}, such as\n  name: train\n  tpu: {vm.type}\n  command: [python, main.py]\n  code: ."
-        raise Invalid(Problem(str(folder), f"there is no {FILE}, which says what to run", hint))
+        raise Invalid(Problem(str(folder), f"there is no {FILE}, which describes the program to run", hint))
     plan = submission.make_plan(file, sets, place, tags, person.aliases)
     if not plan.spec.code:
         plan = replace(plan, spec=plan.spec.replace(code=str(folder)))

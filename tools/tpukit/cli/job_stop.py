@@ -21,9 +21,9 @@ TIMED_OUT = 124
 @click.command()
 @click.argument("jobs", metavar="[JOB]...", nargs=-1, shell_complete=job_ids)
 @click.option("--tag", default="", help="Stop all active jobs with this tag.")
-@click.option("--wait/--no-wait", default=True, help="Wait until nothing of them runs.", show_default=True)
+@click.option("--wait/--no-wait", default=True, help="Wait until no process of the jobs runs.", show_default=True)
 def stop(jobs: tuple[str, ...], tag: str, wait: bool) -> None:
-    """Stop jobs. Hosts get their grace time to save; nothing of the jobs is left running.
+    """Stop jobs. Hosts get their grace time to save; then their processes are killed.
 
     \b
     Examples:
@@ -86,7 +86,7 @@ def _see_off(records: Sequence[Job], wait: bool) -> bool:
             _say_stopped(requests.stop_once(session, record.id))
         else:
             unreachable = True
-            text = f"{record.id} is marked to be stopped: this machine cannot reach it, and no process drives it"
+            text = f"{record.id} is marked to be stopped: this machine cannot reach its hosts, and no process drives it"
             click.echo(f"{text}\n  {_for_unreachable(record)}", err=True)
     if waited:
         requests.wait_for_ends(session, waited)
@@ -96,7 +96,7 @@ def _see_off(records: Sequence[Job], wait: bool) -> bool:
 
 
 def _for_unreachable(record: Job) -> str:
-    return f"start `tpu serve` where it runs; `tpu job forget {record.id}` closes it if that is gone for good"
+    return f"start `tpu serve` on its machine; if that is gone for good, `tpu job forget {record.id}` closes the job"
 
 
 def _say_stopped(job: Job) -> None:

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 @click.command()
 @user_option
-@click.option("--finished", is_flag=True, help="Only of jobs that completed.")
-@click.option("--error", is_flag=True, help="Only of jobs that failed or were stopped.")
-@click.option("--parents", is_flag=True, help="Also of ended jobs whose children are still active.")
+@click.option("--finished", is_flag=True, help="Only windows of jobs that completed.")
+@click.option("--error", is_flag=True, help="Only windows of jobs that failed or were stopped.")
+@click.option("--parents", is_flag=True, help="Also windows of ended jobs whose children are still active.")
 @click.option("--missing", is_flag=True, help="Clear only windows whose job's record was removed.")
 @click.option(
     "--dead", is_flag=True, help="Close jobs that no process drives and of which nothing runs, then clear them."
@@ -68,7 +68,7 @@ def ack(user: str) -> None:
     own = {window.job for window in windows.of_user(store, user_name(user))} if user else None
     active = [entry.key for entry in everything(store, JOBS, states=ACTIVE)]
     asked = [job_id for job_id in active if own is None or job_id in own]
-    note, now = f"{context.owner()} asked to have it looked at", context.CLOCK.now()
+    note, now = f"{context.owner()} asked the driver to look at the job", context.CLOCK.now()
     for job_id in asked:  # a write wakes the watchers of the store
         change(store, JOBS, job_id, lambda job: job, note=note, at=now)
     driven = sum(session.lease(job_id) is not None for job_id in asked)
@@ -93,7 +93,7 @@ def rules(as_json: bool) -> None:
     click.echo(f"{'rule':8} {'preempted':10} peer lost (grpc)")
     for name, rule in RULES.items():
         click.echo(f"{name:8} {rule[Lost.HOST]:10} {rule[Lost.PEER]}")
-    click.echo("\nresume goes on from the last checkpoint, rerun from the beginning;", err=True)
+    click.echo("\nresume continues from the last checkpoint, rerun starts from the beginning;", err=True)
     click.echo("reapply deletes and recreates the TPU, and resumes", err=True)
 
 
@@ -104,7 +104,7 @@ def rules(as_json: bool) -> None:
 @click.argument("tpu", default="")
 @click.argument("start", default="")
 def update_log(window: str, log: str, code: str, tpu: str, start: str) -> None:
-    """For scripts: where the program of WINDOW (USER:NUMBER) writes its output, and where its code is."""
+    """For scripts: record where the program of WINDOW (USER:NUMBER) writes its output, and where its code is."""
     from msgspec.structs import replace
 
     from tpukit.cli import context
@@ -121,7 +121,7 @@ def update_log(window: str, log: str, code: str, tpu: str, start: str) -> None:
 @click.command()
 @click.argument("window")
 def finish(window: str) -> None:
-    """For scripts: the program of WINDOW (USER:NUMBER) says that it is done. Whether it is, its hosts decide."""
+    """For scripts: report that the program of WINDOW (USER:NUMBER) is done. The job ends when its hosts end."""
     from msgspec.structs import replace
 
     from tpukit.cli import context
@@ -129,7 +129,7 @@ def finish(window: str) -> None:
 
     now = context.CLOCK.now()
     one = windows.changed(context.store(), _window(window), lambda old: replace(old, finished=now))
-    users.note(context.store(), one.user, f"window {one.number}: its script says that it is done", now)
+    users.note(context.store(), one.user, f"window {one.number}: its script reports that it is done", now)
 
 
 def _window(text: str) -> str:

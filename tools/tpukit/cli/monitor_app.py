@@ -286,12 +286,12 @@ class Monitor(App[None]):
         width = max(1, self.size.width - 1)  # minus the scrollbar
         say = f"{self._user}: {overview.counts(picture.lines)}"
         if self._away:
-            say = f"{plain(self._away)}; tried again, this is what was last known: {say}"
+            say = f"{plain(self._away)}; retrying; this is the last known state: {say}"
         self._put("#title", Text(say, style="bold", no_wrap=True, overflow="ellipsis"))
         numbers = [line.window.number for line in picture.lines]
         if numbers and self._window not in numbers:  # the window was cleared: choose its neighbour
             self._window = numbers[min(rows.chosen, len(numbers) - 1)]
-        heading, *lines = [Text("no windows; `tpu run TPU USER` makes one")]
+        heading, *lines = [Text("no windows; `tpu run TPU USER` opens one")]
         if numbers:
             last = {name: printed[-1:] for name, printed in picture.output.items()}
             heading, *lines = table(picture.lines, self._letters, last, narrow=width < NARROW).rows(width)

@@ -39,9 +39,9 @@ def sentence(error: OSError) -> str:
     where = f": {error.filename}" if error.filename else ""
     said = f"{error.strerror or error}{where}"
     if error.errno in _FULL:
-        return f"{said}\n  free some disk space; what was recorded before is still there"
+        return f"{said}\n  free some disk space; earlier records are intact"
     if error.errno in _TOO_MANY:
         return f"{said}\n  raise the limit (ulimit -n) or end other programs"
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return f"{said}\n  see who may use it; $TPUKIT_HOME moves tpukit's own files elsewhere"
+        return f"{said}\n  change its permissions, or let $TPUKIT_HOME name another folder for tpukit's files"
     return said

@@ -21,7 +21,7 @@ ASK_SECONDS = 5.0
     "--port", type=click.IntRange(0, 65535), default=0, help="Port, where no `tpu serve` runs (default: free)."
 )
 def command(no_open: bool, port: int) -> None:
-    """Open the page in a browser: what runs, what waits and why, and what it costs.
+    """Open the page in a browser: running and waiting jobs, and their costs.
 
     The page is that of the `tpu serve` of this machine. Where none runs, this command serves the page until Ctrl-C, and
     drives no jobs. The printed link works once, within a minute.
@@ -44,7 +44,9 @@ def command(no_open: bool, port: int) -> None:
     if not no_open:
         webbrowser.open(address)
     if own:
-        click.echo("no `tpu serve` runs here: this page drives no jobs; Ctrl-C ends it", err=True)
+        click.echo(
+            "no `tpu serve` runs here: this command serves the page and drives no jobs; Ctrl-C ends it", err=True
+        )
         from tpukit.cli.leaving import Leaving
 
         Leaving().wait()

@@ -63,7 +63,9 @@ def command() -> None:
 @click.option("--bind", default="127.0.0.1", show_default=True, help="Address of health and metrics.")
 @click.option("--no-http", is_flag=True, help="Serve neither health nor metrics.")
 @click.option("--log", "log_format", type=click.Choice(["text", "json"]), default="text", show_default=True)
-@click.option("--workers", type=click.IntRange(min=1), default=WORKERS, show_default=True, help="Calls at once.")
+@click.option(
+    "--workers", type=click.IntRange(min=1), default=WORKERS, show_default=True, help="Concurrent calls to GKE."
+)
 def run(
     project: str | None,
     location: str | None,
@@ -77,7 +79,7 @@ def run(
     log_format: str,
     workers: int,
 ) -> None:
-    """Drive node pools, in this terminal or in a pod. Of several, one acts and the others wait.
+    """Drive node pools, in this terminal or in a pod. Of several instances, one acts and the others wait.
 
     It can be killed at any moment: its state is in the cluster, and the next instance continues.
     """
@@ -147,7 +149,7 @@ def run(
     closing = threading.Thread(target=driver.close, daemon=True)
     closing.start()
     closing.join(LEAVE_SECONDS)
-    log.info("left; what is under way goes on, and the next one finds it")
+    log.info("stopped; operations under way continue, and the next instance finds them")
     os._exit(0)  # do not wait for threads that hang in an unreachable cluster
 
 
@@ -159,7 +161,7 @@ def run(
 def explain(
     jobset: str, namespace: str, zones: str, context: str | None, system: str, as_json: bool, **given: str | None
 ) -> None:
-    """Explain what was done for a JobSet, what it waits for and what happens next."""
+    """Explain what the provisioner did for a JobSet, what the JobSet waits for, and what happens next."""
     from dataclasses import asdict
 
     from tpukit.core.clock import SystemClock
@@ -185,7 +187,7 @@ def explain(
             click.echo(f"    before {one.tried}")
         click.echo(f"    next   {one.next}")
     if not said.slices and not said.impossible:
-        click.echo("  no pod of it waits for a slice, and no pool is there for it")
+        click.echo("  no pod of the JobSet waits for a slice, and it has no node pool")
     for at, reason, text in said.done:
         click.echo(f"  {at} {reason}: {text}")
 
@@ -197,7 +199,9 @@ def explain(
 @click.option("--zones", default="", help="Zones to make pools in, in order; required in a regional cluster.")
 @click.option("--image", default="", help="Image of the controller (default: in the repository of the settings).")
 @click.option(
-    "--service-account", default="", help="Google account that it acts as (default: tpu-provisioner@PROJECT...)."
+    "--service-account",
+    default="",
+    help="Google account that the provisioner acts as (default: tpu-provisioner@PROJECT...).",
 )
 @click.option(
     "--node-service-account", default="", help="Google account that nodes run as (default: that of the cluster)."

@@ -60,12 +60,16 @@ for one in (deploy, uninstall, list_jobs, show, follow):
 
 @command.command()
 @click.argument("file", required=False)
-@click.option("--code", help="The program itself, instead of FILE.")
+@click.option("--code", help="Text of the program, instead of FILE.")
 @click.option("--timeout", type=click.FloatRange(min=0, min_open=True), default=300, show_default=True)
-@click.option("--priority", type=click.FloatRange(-100, 100), default=0, show_default=True, help="Higher goes first.")
-@click.option("--unique", default="", help="A key of which there is one job: sent again, it is the same one.")
-@click.option("--tpu", default="", help="Slice that it needs, such as v5e-4; a queue without one refuses the job.")
-@click.option("--wait", is_flag=True, help="Follow it to its end and print its result.")
+@click.option(
+    "--priority", type=click.FloatRange(-100, 100), default=0, show_default=True, help="Priority: higher runs first."
+)
+@click.option("--unique", default="", help="Key that is sent once: a second job with this key is the first one.")
+@click.option(
+    "--tpu", default="", help="Slice that the job needs, such as v5e-4; a queue without such a slice refuses the job."
+)
+@click.option("--wait", is_flag=True, help="Follow the job to its end and print its result.")
 def submit(
     file: str | None, code: str | None, timeout: float, priority: float, unique: str, tpu: str, wait: bool
 ) -> None:
@@ -90,7 +94,7 @@ def submit(
 @command.command()
 @click.argument("job_id")
 def cancel(job_id: str) -> None:
-    """Cancel a job: one that waits at once, one that runs as soon as its worker hears of it."""
+    """Cancel a job: one that waits at once, one that runs as soon as its worker sees the request."""
     job = client().cancel(job_id)
     click.echo(f"{job_id}: {job.status}" + (", will be cancelled" if job.status in ("scheduled", "running") else ""))
 
@@ -103,7 +107,7 @@ def retry(job_id: str) -> None:
 
 
 @command.command()
-@click.option("--older-than", default="7d", show_default=True, help="Since they ended: 30m, 12h, 7d.")
+@click.option("--older-than", default="7d", show_default=True, help="Time since they ended, such as 30m, 12h or 7d.")
 def purge(older_than: str) -> None:
     """Remove jobs that ended a while ago."""
     from tpukit.jobs.spec import durations
@@ -130,8 +134,15 @@ def send_tests(timeout: float) -> None:
 @click.argument("job_id")
 @click.option("--results", required=True, help="Folder or gs://BUCKET/PREFIX for results that documents do not hold.")
 @click.option("--network", is_flag=True, help="Let code use the network.")
-@click.option("--preload", default="jax,jax.numpy,numpy", show_default=True, help="Modules loaded ahead; empty: none.")
-@click.option("--grace", type=click.FloatRange(min=0), default=GRACE, show_default=True, help="Seconds to leave in.")
+@click.option(
+    "--preload",
+    default="jax,jax.numpy,numpy",
+    show_default=True,
+    help="Modules to import before jobs arrive; empty: none.",
+)
+@click.option(
+    "--grace", type=click.FloatRange(min=0), default=GRACE, show_default=True, help="Seconds to stop in after SIGTERM."
+)
 @click.option(
     "--host",
     type=click.IntRange(min=0),
@@ -156,12 +167,14 @@ def work(job_id: str, host: int, **options: Any) -> None:
         # A host that got SIGTERM has not done its part: 143 fails the slice, and its first host releases the job.
         sys.exit(0 if worker.accompany(job_id) or not worker.leaving else 128 + signal.SIGTERM)
     if not worker.run_one(job_id, SCHEDULED):
-        _say(f"{job_id} no longer waits for a worker")
+        _say(f"{job_id} does not wait for a worker any longer")
 
 
 @command.command()
-@click.option("--workers", type=click.IntRange(min=0), default=1, show_default=True, help="Jobs at once; 0: none.")
-@click.option("--memory", type=click.FloatRange(min=0.05), default=4.0, show_default=True, help="GiB for each job.")
+@click.option("--workers", type=click.IntRange(min=0), default=1, show_default=True, help="Concurrent jobs; 0: none.")
+@click.option(
+    "--memory", type=click.FloatRange(min=0.05), default=4.0, show_default=True, help="Memory for each job, in GiB."
+)
 @click.option(
     "--processes",
     type=click.IntRange(min=1),
@@ -170,7 +183,12 @@ def work(job_id: str, host: int, **options: Any) -> None:
     help="Most processes and threads of each job.",
 )
 @click.option("--network", is_flag=True, help="Let code use the network; slices of several hosts need it.")
-@click.option("--preload", default="jax,jax.numpy,numpy", show_default=True, help="Modules loaded ahead; empty: none.")
+@click.option(
+    "--preload",
+    default="jax,jax.numpy,numpy",
+    show_default=True,
+    help="Modules to import before jobs arrive; empty: none.",
+)
 @click.option("--team", default="", help="Start a pod for each job, in this team's queue, instead of running it here.")
 @click.option("--image", default="", help="Image of those pods.")
 @click.option(
@@ -188,7 +206,7 @@ def work(job_id: str, host: int, **options: Any) -> None:
 )
 @click.option("--results", default="", help="Folder or gs://BUCKET/PREFIX for results that documents do not hold.")
 @click.option(
-    "--grace", type=click.FloatRange(min=0), default=GRACE, show_default=True, help="Seconds when told to leave."
+    "--grace", type=click.FloatRange(min=0), default=GRACE, show_default=True, help="Seconds to stop in after SIGTERM."
 )
 @click.option(
     "--tick", type=click.FloatRange(min=0.05), default=TICK, show_default=True, help="Seconds between rounds."
@@ -200,7 +218,9 @@ def work(job_id: str, host: int, **options: Any) -> None:
 @click.option("--bind", default="127.0.0.1", show_default=True, help="Address of health and metrics.")
 @click.option("--no-http", is_flag=True, help="Serve neither.")
 @click.option(
-    "--check", type=click.Choice(["live", "ready"]), help="Print the health of the one that runs here, and exit."
+    "--check",
+    type=click.Choice(["live", "ready"]),
+    help="Print the health of the `tpu queue serve` that runs here, and exit.",
 )
 def serve(
     workers: int,
@@ -217,7 +237,7 @@ def serve(
     check: str | None,
     **limits: Any,
 ) -> None:
-    """Run queued jobs on this machine, or in pods of a team, and supervise the queue. Of several supervisors one acts.
+    """Run queued jobs on this machine, or in pods of a team, and supervise the queue. Of several supervisors, one acts.
 
     It can be killed at any moment: the next supervisor runs its jobs again.
     """
@@ -263,7 +283,7 @@ def serve(
     rounds.join(2.0)
     offer.close()
     driver.close()
-    _say("left; jobs that were not done wait for the next one")
+    _say("stopped; unfinished jobs wait for the next `tpu queue serve`")
     sys.stderr.flush()
     os._exit(0)  # do not wait for threads that hang in an unreachable store
 
@@ -271,7 +291,10 @@ def serve(
 @command.command()
 @click.option("--port", type=click.IntRange(0, 65535), default=REST_PORT, show_default=True)
 @click.option(
-    "--bind", default="127.0.0.1", show_default=True, help="Address; TLS is the business of what is before it."
+    "--bind",
+    default="127.0.0.1",
+    show_default=True,
+    help="Address to listen on; without TLS, which belongs to the proxy in front.",
 )
 @click.option(
     "--token-file",
@@ -279,9 +302,7 @@ def serve(
     help="File with the token that callers send (default: one that tpu makes).",
 )
 @click.option("--allow", multiple=True, metavar="EMAIL", help="Google account that may use it, too; may be repeated.")
-@click.option(
-    "--audience", default="", help="For which callers make their identity tokens: the address of the service."
-)
+@click.option("--audience", default="", help="Audience of the callers' identity tokens: the address of the service.")
 @click.option("--results", default="", help="Folder or gs://BUCKET/PREFIX where workers write large results.")
 def rest(port: int, bind: str, token_file: Path | None, allow: tuple[str, ...], audience: str, results: str) -> None:
     """Serve the queue to programs of any language over HTTP. GET /openapi.json describes it.
@@ -325,7 +346,7 @@ def _starter(team: str, image: str, tpu: str, results: str, store: str, network:
     from tpukit.kube import Cluster
 
     if not image or not results.startswith("gs://"):
-        raise Invalid("pods need --image, and --results gs://BUCKET/PREFIX: they retain nothing themselves")
+        raise Invalid("pods need --image, and --results gs://BUCKET/PREFIX, because their disks are not retained")
     if "://" not in store:
         hint = "set TPUKIT_STORE=firestore://PROJECT"
         raise Invalid(f"pods cannot reach the store {store} of this machine", hint=hint)
@@ -345,7 +366,8 @@ def _settings(
 
     if sys.platform != "linux":
         raise Invalid(
-            "code of queued jobs is confined by Linux", hint="serve the queue on Linux; send jobs from anywhere"
+            "queued jobs run only on Linux, which isolates their code",
+            hint="serve the queue on Linux; send jobs from anywhere",
         )
     runs = paths.data() / "queue" / "runs"
     child.sweep(runs)

@@ -38,7 +38,7 @@ def _target_options(command: Callable[..., Any]) -> Callable[..., Any]:
                 "--project", help="Project of the cluster and its accounts (default: the setting, or the repository's)."
             ),
             click.option("--context", help="Context of the kubeconfig (default: the setting, or the current one)."),
-            click.option("--dry-run", is_flag=True, help="Print the command lines, and run nothing."),
+            click.option("--dry-run", is_flag=True, help="Print the command lines without running them."),
         )
     ):
         command = option(command)
@@ -66,7 +66,7 @@ def deploy(tpu: str, dry_run: bool, **target: Any) -> None:
             click.echo(line)
         return
     queue_deployment.run(asked, SystemClock(), lambda text: click.echo(text, err=True))
-    click.echo("the queue is served; two jobs that show it:", err=True)
+    click.echo("the queue is served; to run two test jobs:", err=True)
     click.echo(f"TPUKIT_STORE={asked.store} tpu queue test --timeout 300")
 
 
@@ -116,9 +116,9 @@ def _deployment(
     known = repository or own.repository
     results = results or (f"{own.artifacts.rstrip('/')}/queue" if own.artifacts else None)
     missing = [
-        Problem(option, "not given, and not in the settings", hint)
+        Problem(option, "not given as an option, and not in the settings", hint)
         for option, value, hint in (
-            ("--repository", known, f"`tpu cluster up` makes one; or {settings.hint('repository')}"),
+            ("--repository", known, f"`tpu cluster up` creates one; or {settings.hint('repository')}"),
             ("--results", results, f"write gs://BUCKET/PREFIX; or {settings.hint('artifacts')}"),
         )
         if not value

@@ -118,12 +118,13 @@ def print_end(job_id: str, job: QueuedJob) -> None:
 
     if job.status != "completed":
         raise TpukitError(
-            f"{job_id}: {job.status} ({job.reason})\n{job.error}", hint=f"`tpu queue show {job_id}` shows all of it"
+            f"{job_id}: {job.status} ({job.reason})\n{job.error}",
+            hint=f"`tpu queue show {job_id}` shows the whole error",
         )
     text = Path(job.result_uri).read_text(encoding="utf-8") if job.result_uri.startswith("/") else str(job.result)
     click.echo(text.rstrip("\n"))
     if job.result_uri.startswith("gs://"):
-        click.echo(f"the beginning; all of it is in {job.result_uri}", err=True)
+        click.echo(f"only the beginning; the whole result is in {job.result_uri}", err=True)
 
 
 def client() -> Client:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @set_option
 @resume_option
 @click.option("--place", default=places.DEFAULT, show_default=True, help=f"Place to run at: {', '.join(places.NAMES)}.")
-@click.option("--on", metavar="NAME", default="", help="The machines to run on, where the place lets you name them.")
+@click.option("--on", metavar="NAME", default="", help="TPU VMs to run on, for places with named machines.")
 @click.option("--tag", "tags", multiple=True, metavar="TAG", help="Mark the job; repeatable.")
 @click.option("--detach", is_flag=True, help="Send it and return; `tpu serve` drives it.")
 @click.option("--lose", metavar="SLICE-HOST@STEP", help="Rehearse: kill this host when it reaches this step.")
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
     default=None,
     help="Compile it for its TPUs first, and refuse it if it does not fit (default: your setting fit).",
 )
-@click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+@click.option("--dry-run", is_flag=True, help="Print what would be done; do nothing.")
 @click.option(
     "--on-interrupt",
     type=click.Choice(["ask", "stop", "detach"]),
     default="ask",
     show_default=True,
-    help="Action on Ctrl-C once the job is sent; without a terminal to ask at: detach.",
+    help="Action on Ctrl-C once the job is sent; detach where stdin is not a terminal.",
 )
 def command(
     files: tuple[Path, ...],
@@ -58,7 +58,7 @@ def command(
     """Send the job in FILE and follow it to its end. Several files are sent together, with --detach.
 
     The job's id is printed on stdout, progress on stderr. Exits 0 when the job completed, 1 when it failed or was
-    stopped, 2 when FILE is wrong, 130 when you left with Ctrl-C.
+    stopped, 2 when FILE is wrong, 130 when you pressed Ctrl-C.
 
     \b
     Examples:
@@ -110,7 +110,7 @@ def command(
             submission.warn(session, plan)
             plan = submission.stage_code(plan)
     except Interrupted:
-        click.echo("\nnothing was sent", err=True)
+        click.echo("\nthe job was not sent", err=True)
         sys.exit(130)
     plan = submission.record(session, plan)
     _print_id(plan.id)
@@ -158,16 +158,16 @@ def _check_fit(plan: Plan, wanted: bool | None) -> None:
         click.echo(line, err=True)
     if not report.can_run:
         what = f"{plan.spec.name} {report.verdict} on {plan.spec.slices} x {plan.slice.name}"
-        raise Invalid(Problem("--fit", what, "change it as the report says, or pass --no-fit"))
+        raise Invalid(Problem("--fit", what, "change the job as the report says, or pass --no-fit"))
 
 
 def _check_loss(lose: str | None, detach: bool, place: str) -> None:
     from tpukit.cli import context
 
     if lose and detach:
-        raise Invalid(Problem("--lose", "only a job that is followed can be rehearsed", "leave --detach out"))
+        raise Invalid(Problem("--lose", "only a job that is followed can be rehearsed", "leave out --detach"))
     if lose and not context.places()[place].capabilities.kills_hosts:
-        hint = "leave --lose out; in a sandbox, `tpu sandbox faults` loses hosts"
+        hint = "leave out --lose; in a sandbox, `tpu sandbox faults` loses hosts"
         raise Invalid(Problem("--lose", f"not possible on {place}", hint))
 
 

@@ -48,18 +48,24 @@ def command(context: click.Context) -> None:
         for name in folder.names():
             click.echo(name)
         if not folder.names():
-            click.echo("there is no sandbox; `tpu sandbox up` makes one", err=True)
+            click.echo("there is no sandbox; `tpu sandbox up` creates one", err=True)
 
 
 @command.command("up")
 @_name
-@click.option("--project", "projects", multiple=True, help="A Google Cloud project that exists in it (tpu-project).")
-@click.option("--seconds", multiple=True, metavar="[TYPE=]SECONDS", help="Seconds that Google's operations take (1).")
-@click.option("--api", "apis", multiple=True, metavar="NAME", help="An API that is on already; * is all.")
+@click.option(
+    "--project", "projects", multiple=True, help="Name of a Google Cloud project in it (default: tpu-project)."
+)
+@click.option(
+    "--seconds", multiple=True, metavar="[TYPE=]SECONDS", help="Seconds that Google's operations take (default: 1)."
+)
+@click.option("--api", "apis", multiple=True, metavar="NAME", help="API that is enabled from the start; * enables all.")
 @click.option("--seed", type=int, help="Seed of the random faults.")
 @click.option("--addons", is_flag=True, help="Install JobSet and Kueue; --slices does so too.")
 @click.option(
-    "--operations", type=click.IntRange(min=1), help="Operations that GKE lets run at once in one cluster (5)."
+    "--operations",
+    type=click.IntRange(min=1),
+    help="Concurrent operations that GKE allows in one cluster (default: 5).",
 )
 @click.option("--slices", multiple=True, metavar="TPU=COUNT", help="Slices to add, with a queue and a bucket.")
 def up(
@@ -75,7 +81,7 @@ def up(
     """Start a sandbox, or restart what was killed. The first time, its programs are built (minutes).
 
     With --slices, jobs can be sent to it at once, as team tpu-training, with the bucket my-runs. Without, it is an
-    empty project, as Google gives one, with its APIs off: `tpu cluster bootstrap` turns them on, and Terraform or
+    empty project, as Google gives one, with its APIs disabled: `tpu cluster bootstrap` enables them, and Terraform or
     `tpu cluster` makes the rest, JobSet and Kueue included.
     """
     from tpubox.box import lifecycle
@@ -94,7 +100,7 @@ def up(
         if wanted:
             from tpubox.box.furnish import furnish
 
-            progress.say("making slices, queues and a bucket")
+            progress.say("creating slices, queues and a bucket")
             furnish(place, wanted)
     click.echo(f"sandbox {name} is ready after {SYSTEM.monotonic() - began:.1f} s", err=True)
     click.echo(f"  export KUBECONFIG={place.kubeconfig}")
@@ -109,7 +115,7 @@ def down(name: str) -> None:
     from tpubox.box import lifecycle
 
     lifecycle.down(name)
-    click.echo(f"sandbox {name} is gone", err=True)
+    click.echo(f"sandbox {name} was removed", err=True)
 
 
 @command.command("status")
@@ -127,7 +133,7 @@ def status(name: str, as_json: bool) -> None:
     else:
         _print(found)
     if not found.running:
-        click.echo(f"not all of it runs; `tpu sandbox up{_option(name)}` starts what is missing", err=True)
+        click.echo(f"some components do not run; `tpu sandbox up{_option(name)}` starts what is missing", err=True)
         sys.exit(1)
 
 
@@ -164,7 +170,9 @@ def _slices(words: tuple[str, ...]) -> dict[PoolKind, int]:
     for word in words:
         tpu, _, count = word.rpartition("=")
         if not (count.isascii() and count.isdigit() and 0 < int(count) <= 64):
-            problems.append(Problem("--slices", f"{word!r} is not a TPU and a number", "write --slices v4-16=2"))
+            problems.append(
+                Problem("--slices", f"{word!r} is not a TPU and a number of slices", "write --slices v4-16=2")
+            )
             continue
         try:
             shape, way = pool_kinds.parse(tpu, "--slices")

@@ -18,7 +18,7 @@ _name = click.option(
 @click.option("--json", "as_json", is_flag=True, help="Print an object instead of a table.")
 @click.pass_context
 def command(context: click.Context, name: str, as_json: bool) -> None:
-    """List the injected faults of Google's APIs and hosts, and how often each struck.
+    """List the injected faults of Google's APIs and hosts, and how often each occurred.
 
     \b
     Examples:
@@ -52,14 +52,14 @@ def command(context: click.Context, name: str, as_json: bool) -> None:
         if record.get("presence") != "here":
             click.echo(f"{pool}: {record.get('presence')}")
     if not ordered:
-        click.echo("Google's APIs have no fault; `tpu sandbox faults --help` shows how to order one", err=True)
+        click.echo("Google's APIs have no fault; `tpu sandbox faults --help` shows how to add one", err=True)
 
 
 @command.command("add")
 @click.argument("kind")
-@click.option("--match", help="Regular expression for what it strikes (default: everything).")
-@click.option("--times", type=click.IntRange(min=0), help="Number of strikes; 0: no limit.")
-@click.option("--chance", type=click.FloatRange(0, 1), help="Probability of each strike.")
+@click.option("--match", help="Regular expression for the requests or TPU VMs to affect (default: all).")
+@click.option("--times", type=click.IntRange(min=0), help="Number of times the fault occurs (0: no limit).")
+@click.option("--chance", type=click.FloatRange(0, 1), help="Probability of the fault at each occasion.")
 @click.option("--status", type=click.IntRange(400, 599), help="HTTP status of `refuse`.")
 @click.option("--message", help="Message of the refusal.")
 @click.option(
@@ -95,10 +95,10 @@ def clear(name: str, fault: str) -> None:
 @command.command("host")
 @click.argument("action", type=click.Choice(["preempt", "drain", "hang", "lose", "restore"]))
 @click.argument("target")
-@click.option("--grace", type=click.FloatRange(min=0), help="preempt: seconds that pods have to leave (25).")
-@click.option("--back", type=click.FloatRange(min=0), help="preempt, lose: seconds until it is back.")
+@click.option("--grace", type=click.FloatRange(min=0), help="preempt: grace period of pods, in seconds (default: 25).")
+@click.option("--back", type=click.FloatRange(min=0), help="preempt, lose: seconds until the node is back.")
 @click.option(
-    "--step", type=click.IntRange(min=0), help="Strike when a host of it reports this step (default: at once)."
+    "--step", type=click.IntRange(min=0), help="Inject when a host of the pool reports this step (default: now)."
 )
 @_name
 def host(name: str, action: str, target: str, **words: Any) -> None:
@@ -111,7 +111,9 @@ def host(name: str, action: str, target: str, **words: Any) -> None:
         getattr(agent(folder.find(name)), action)(target, **given)
     except TypeError as error:
         said = ", ".join(f"--{key}" for key in given)
-        raise Invalid(f"{action} cannot be told all of {said}", hint="`--help` says which option is whose") from error
+        raise Invalid(
+            f"{action} does not take {said} together", hint="`--help` shows which options each fault takes"
+        ) from error
 
 
 @command.command("vm")
@@ -130,7 +132,7 @@ def host(name: str, action: str, target: str, **words: Any) -> None:
 @click.option("--grace", type=click.FloatRange(0, 30), help="preempt, maintenance: seconds that programs have (30).")
 @click.option("--after", type=click.FloatRange(min=0), help="preempt: seconds until the API reports it.")
 @click.option("--notice", type=click.FloatRange(min=0), help="maintenance: seconds of notice.")
-@click.option("--seconds", type=click.FloatRange(min=0), help="repair, maintenance: seconds until it is back.")
+@click.option("--seconds", type=click.FloatRange(min=0), help="repair, maintenance: seconds until the TPU VM is back.")
 @click.option("--health", help="unhealthy: UNHEALTHY_TENSORFLOW, UNHEALTHY_MAINTENANCE or TIMEOUT.")
 @click.option("--symptom", help="unhealthy: HBM_OUT_OF_MEMORY, MESH_BUILD_FAIL, …")
 @click.option("--details", help="unhealthy: description in the API.")
@@ -139,10 +141,10 @@ def vm(name: str, action: str, node: str, **words: Any) -> None:
     """Inject a fault into a TPU VM, and print its state and health.
 
     \b
-    preempt      the metadata server says so, SIGTERM, grace, power off; the node stays, PREEMPTED
+    preempt      the metadata server reports it; SIGTERM, grace, power off; the node stays, PREEMPTED
     repair       hosts are gone, the node is REPAIRING, and boots
     maintenance  announced, then hosts are shut down and boot again
-    unhealthy    the API says so; hosts go on
+    unhealthy    the API reports it; hosts keep running
     crash        hosts lose power for a moment and boot
     freeze       everything on a host stands still; connections are taken and not answered
     unreachable  requests to a host get no response; its programs run on

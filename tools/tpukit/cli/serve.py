@@ -26,18 +26,22 @@ LEAVE_SECONDS = 1.0
 
 
 @click.command("serve")
-@click.option("--parallel", type=click.IntRange(min=1), help="Jobs at once on this machine (default: half the cores).")
+@click.option(
+    "--parallel", type=click.IntRange(min=1), help="Concurrent jobs on this machine (default: half the cores)."
+)
 @click.option("--tick", type=click.FloatRange(min=0.05), default=0.5, show_default=True, help="Seconds between rounds.")
 @click.option("--until-idle", is_flag=True, help="Exit when no job is left that can be driven from here.")
 @click.option("--port", type=click.IntRange(0, 65535), help="Port of health and metrics on loopback (default: 9464).")
 @click.option("--page-port", type=click.IntRange(0, 65535), help="Port of the page on loopback (default: 9465).")
 @click.option("--no-http", is_flag=True, help="Serve neither health, nor metrics, nor the page.")
 @click.option(
-    "--check", type=click.Choice(["live", "ready"]), help="Print the health of the one that runs here, and exit."
+    "--check",
+    type=click.Choice(["live", "ready"]),
+    help="Print the health of the `tpu serve` that runs here, and exit.",
 )
-@click.option("--install", is_flag=True, help="Write a systemd user unit that runs it from now on.")
+@click.option("--install", is_flag=True, help="Write a systemd user unit that runs `tpu serve`.")
 @click.option("--uninstall", is_flag=True, help="Remove that unit.")
-@click.option("--now", is_flag=True, help="With --install and --uninstall: have systemd start or stop it too.")
+@click.option("--now", is_flag=True, help="With --install and --uninstall: also start or stop the unit.")
 def command(
     parallel: int | None,
     tick: float,
@@ -53,7 +57,7 @@ def command(
     """Drive jobs that were sent with --detach, and those whose terminal was closed.
 
     It may be killed at any moment: hosts run on, and the next `tpu serve` carries on where this one stopped. Two at
-    once share the work, and what one leaves the other takes over.
+    once share the work, and each takes over what the other leaves.
 
     \b
     Examples:
@@ -89,7 +93,7 @@ def _serve(
     if not no_http:
         _start_http(service, metrics, port)
         _start_page(page_port)
-    _say("serving; Ctrl-C leaves, jobs run on")
+    _say("serving; Ctrl-C stops `tpu serve`, jobs keep running")
 
     def run() -> None:
         try:
@@ -108,7 +112,7 @@ def _serve(
     closing.start()
     closing.join(LEAVE_SECONDS)
     if leaving.asked:
-        _say("left; jobs run on, start `tpu serve` again to drive them")
+        _say("stopped; jobs keep running, start `tpu serve` again to drive them")
     with suppress(OSError):
         sys.stdout.flush()
         sys.stderr.flush()
@@ -124,7 +128,7 @@ def _start_http(service: Service, metrics: Metrics, port: int | None) -> None:
     except Conflict as error:
         if port is not None:
             raise
-        _say(f"{error}\n  going on without: another `tpu serve` may have it")
+        _say(f"{error}\n  continuing without health and metrics: another `tpu serve` may use the port")
         return
     if port == 0:
         _say(f"health and metrics on http://{http.LOOPBACK}:{server.server_address[1]}")
@@ -141,7 +145,7 @@ def _start_page(port: int | None) -> None:
     except TpukitError as error:
         if port is not None:
             raise
-        _say(f"{error}\n  going on without the page")
+        _say(f"{error}\n  continuing without the page")
         return
     if port == 0:
         _say(f"page on port {served.port}; `tpu page` opens it")

@@ -126,13 +126,13 @@ SPELLINGS = (
     Spelling("ack", "job ack", "Have the driver of the jobs look at them now."),
     Spelling("set-settings", "user set {key} {value}", "Change a setting of a user.", "key value user"),
     Spelling("get-settings", "user settings", "Show the settings of a user."),
-    Spelling("reset-settings", "user reset", "Give all settings of a user their defaults."),
-    Spelling("reset-window-num", "user set-window {number}", "The number of the next job.", "number user"),
-    Spelling("log", "user log", "Show what happened since you last asked.", tldr="tpu log ada"),
+    Spelling("reset-settings", "user reset", "Reset all settings of a user to their defaults."),
+    Spelling("reset-window-num", "user set-window {number}", "Set the number of the next job.", "number user"),
+    Spelling("log", "user log", "Show new events.", tldr="tpu log ada"),
     Spelling(
         "upd-log", "job update-log {window} {log} {code} {tpu} {start}", "For scripts.", "window log code tpu start"
     ),
-    Spelling("finish-job", "job finish {window}", "For scripts: the program is done.", "window"),
+    Spelling("finish-job", "job finish {window}", "For scripts: report that the program is done.", "window"),
     Spelling("tldr", "help tldr", "The commands of the first day.", ""),
 )
 

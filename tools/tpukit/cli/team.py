@@ -52,26 +52,32 @@ def command(context: click.Context) -> None:
     "--quota",
     multiple=True,
     metavar="TPU[:CAPACITY]=SLICES",
-    help="Slices of its own: v4-16=2, or v4-16:spot=2 where there are several kinds; or none.",
+    help="Slices that belong to the team: v4-16=2, or v4-16:spot=2 where the cluster has several kinds; or none.",
 )
 @click.option(
     "--borrow",
     multiple=True,
     metavar="TPU[:CAPACITY]=SLICES",
-    help="Slices of others that it may use while they do not; or none, or unlimited (as it is at first).",
+    help="Unused slices of other teams that it may borrow; or none, or unlimited (default).",
 )
 @click.option(
     "--member", "members", multiple=True, metavar="WHO", help="user:EMAIL, group:EMAIL or account:NAME; or none."
 )
-@click.option("--service-account", "email", metavar="EMAIL", help="Google account that its jobs act as; or none.")
-@click.option("--own-account", is_flag=True, help="A Google account of its own, for its folder of the bucket alone.")
-@click.option("--bucket", metavar="gs://NAME", help="The bucket for --own-account; artifacts of the settings.")
+@click.option(
+    "--service-account", "email", metavar="EMAIL", help="Google account that the team's jobs act as; or none."
+)
+@click.option(
+    "--own-account",
+    is_flag=True,
+    help="Create a Google account for the team, with access to its folder of the bucket only.",
+)
+@click.option("--bucket", metavar="gs://NAME", help="Bucket for --own-account (default: the setting artifacts).")
 @click.option(
     "--bind",
     is_flag=True,
-    help="Also make the account, let its jobs act as it, and grant members IAM roles, with gcloud.",
+    help="Also create the account, let its jobs act as it, and grant members IAM roles, with gcloud.",
 )
-@click.option("--allow-root/--no-allow-root", default=None, help="Let its programs run as root.")
+@click.option("--allow-root/--no-allow-root", default=None, help="Let the team's programs run as root.")
 @click.option(
     "--access",
     type=click.Choice(["restricted", "tpu", "privileged"]),
@@ -81,10 +87,10 @@ def command(context: click.Context) -> None:
     "--egress",
     multiple=True,
     metavar="RANGE",
-    help="Networks that its pods may reach; google; or unlimited (at first).",
+    help="Networks that the team's pods may reach; google; or unlimited (default).",
 )
 @_project
-@click.option("--dry-run", is_flag=True, help="Print what the cluster would get as JSON, and change nothing.")
+@click.option("--dry-run", is_flag=True, help="Print the objects for the cluster as JSON; change nothing.")
 def add(
     name: str,
     quota: tuple[str, ...],
@@ -100,7 +106,7 @@ def add(
     project: str | None,
     dry_run: bool,
 ) -> None:
-    """Create or change a team. Settings that are not named stay. Safe to repeat."""
+    """Create or change a team. Other settings stay. Safe to repeat."""
     from tpukit.cli import team_tables
     from tpukit.cluster import team_members
     from tpukit.teams import registry
@@ -127,12 +133,12 @@ def add(
     if dry_run:
         team_tables.print_json({"apiVersion": "v1", "kind": "List", "items": list(change.documents)})
     else:
-        change = registry.apply(cluster, change, account, SystemClock())
+        change = registry.apply(cluster, change, account, SystemClock(), _say)
     team_tables.print_change(change, dry_run=dry_run)
     if own:
         _run_or_show_all(own, run=bind and not dry_run)
     if identity:
-        _run_or_show(identity, run=bind and not dry_run, why=f"its jobs act as {change.after.email} once this is run")
+        _run_or_show(identity, run=bind and not dry_run, why=f"to let its jobs act as {change.after.email}, run")
     if members or bind:
         _grant_members(change.after, project, bucket, own=own_account, run=bind and not dry_run)
 
@@ -177,7 +183,7 @@ def show(name: str, as_json: bool) -> None:
 @click.argument("team", required=False, default="")
 @_json
 def queue(team: str, as_json: bool) -> None:
-    """Show what runs and what waits, in which order and why, for all teams or one."""
+    """Show running and waiting jobs of all teams or one, in their order, and why they wait."""
     from tpukit.cli import team_tables
     from tpukit.teams import queue_rows, registry
 
@@ -192,15 +198,17 @@ def queue(team: str, as_json: bool) -> None:
         return
     team_tables.warn(queues.cluster_queues)
     if not all_teams:
-        click.echo("jobs of other teams are counted, and not shown to you", err=True)
+        click.echo("jobs of other teams are counted but not listed, because you are not a member", err=True)
     team_tables.print_queues(has)
     team_tables.print_jobs(rows)
 
 
 @command.command()
 @click.argument("name")
-@click.option("--force", is_flag=True, help="Even if jobs run or wait there: they end.")
-@click.option("--unbind", is_flag=True, help="Also take its jobs' right to act as its Google account, with gcloud.")
+@click.option("--force", is_flag=True, help="Remove the team even if its jobs run or wait; they end.")
+@click.option(
+    "--unbind", is_flag=True, help="Also revoke, with gcloud, the right of its jobs to act as its Google account."
+)
 @_project
 def remove(name: str, force: bool, unbind: bool, project: str | None) -> None:
     """Remove a team with its namespace and everything in it, and release its quota."""
@@ -209,17 +217,17 @@ def remove(name: str, force: bool, unbind: bool, project: str | None) -> None:
     cluster, account = _cluster(), _account()
     team = _find(cluster, name, account)
     if team.made_with_cluster:
-        hint = "it goes with the cluster's queues: `kubectl delete` the files that made it, or the cluster"
-        raise Conflict(f"team {name} came with the cluster", hint=hint)
+        hint = "remove it with the cluster, or with `kubectl delete` of the files that created it"
+        raise Conflict(f"team {name} was created with the cluster", hint=hint)
     there = registry.jobs(cluster, name)
     if there and not force:
         named = ", ".join(there[:3])
-        hint = f"`tpu team queue {name}` shows them; --force ends them"
+        hint = f"`tpu team queue {name}` shows them; --force stops them"
         raise Conflict(f"team {name} has {_count(len(there), 'job')} ({named}): nothing was removed", hint=hint)
-    for line in registry.remove(cluster, team, account, SystemClock()):
+    for line in registry.remove(cluster, team, account, SystemClock(), _say):
         click.echo(f"removed {line}", err=True)
     if identity := _identity("remove", team, account, project):
-        why = f"the binding to {team.email} stays at Google until this is run"
+        why = f"to remove the binding to {team.email} at Google, run"
         _run_or_show(identity, run=unbind, why=why)
     _show_what_stays(team)
 
@@ -249,12 +257,16 @@ def _account() -> str:
     return settings.load().service_account
 
 
+def _say(text: str) -> None:
+    click.echo(text, err=True)
+
+
 def _find(cluster: Cluster, name: str, account: str) -> Team:
     from tpukit.teams import registry
 
     found = registry.read_teams(cluster, account, name)
     if not found:
-        raise NotFound(f"there is no team {name}", hint=f"`tpu team` lists them; `tpu team add {name}` makes it")
+        raise NotFound(f"there is no team {name}", hint=f"`tpu team` lists them; `tpu team add {name}` creates it")
     return found[0]
 
 
@@ -282,7 +294,9 @@ def _own_account(name: str, bucket: str | None, project: str | None, email: str 
 
     place = bucket or settings.load().artifacts or ""
     if email is not None:
-        raise Invalid(Problem("--own-account", "the account is named already", "leave --service-account out"))
+        raise Invalid(
+            Problem("--own-account", "--service-account already names an account", "leave out --service-account")
+        )
     if not re.fullmatch(r"gs://[a-z0-9][-a-z0-9_.]+[a-z0-9]/?", place):
         hint = f"pass --bucket gs://NAME; or {settings.hint('artifacts')}"
         raise Invalid(Problem("--bucket", "not given, and no bucket for the team's folder is set", hint))
@@ -303,11 +317,11 @@ def _grant_members(team: Team, project: str | None, bucket: str | None, *, own: 
         return
     if not run or not where:
         shown = "\n  ".join(map(str, lines))
-        click.echo(f"members reach the cluster, its logs and their folder once this is run:\n  {shown}", err=True)
+        click.echo(f"to give members access to the cluster, its logs and their folder, run:\n  {shown}", err=True)
         return
     for line in lines:
         gcloud.change_policy(line, "granting members their roles", context.CLOCK)
-    click.echo("roles of members: done", err=True)
+    click.echo("roles of members: granted", err=True)
 
 
 def _email_of(name: str, project: str | None) -> str:
@@ -334,7 +348,7 @@ def _run_or_show_all(steps: list[Step], *, run: bool) -> None:
         team_account.run(steps, context.CLOCK, lambda text: click.echo(text, err=True))
         return
     shown = "\n  ".join(team_account.lines(steps))
-    click.echo(f"its account and folder are there once this is run:\n  {shown}", err=True)
+    click.echo(f"to create its account and folder, run:\n  {shown}", err=True)
 
 
 def _run_or_show(line: Command, *, run: bool, why: str) -> None:

@@ -25,7 +25,7 @@ _NARROWEST = 40
 
 def print_teams(teams: Sequence[Team], rows: Sequence[JobRow]) -> None:
     if not teams:
-        click.echo("there is no team; `tpu team add NAME` makes one", err=True)
+        click.echo("no teams yet; `tpu team add NAME` creates one", err=True)
         return
     found = []
     for team in teams:
@@ -88,7 +88,7 @@ def print_jobs(rows: Sequence[JobRow]) -> None:
 def print_change(change: Change, *, dry_run: bool) -> None:
     before, after = change.before, change.after
     would = "would be" if dry_run else "is"
-    done = f"{would} made" if before is None else f"{would} changed" if before != after else "is so already"
+    done = f"{would} made" if before is None else f"{would} changed" if before != after else "is already as requested"
     click.echo(f"team {after.name} {done}", err=True)
     parts = (
         *(("quota", _quota), ("may borrow", _borrow), ("members", _members), ("acts as", _email)),
@@ -138,7 +138,7 @@ def _quota(team: Team) -> str:
 def _borrow(team: Team) -> str:
     if not team.quota:
         return "-"
-    return "all that is left" if team.borrow is None else _slices(team.borrow) or "nothing"
+    return "everything unassigned" if team.borrow is None else _slices(team.borrow) or "nothing"
 
 
 def _members(team: Team) -> str:

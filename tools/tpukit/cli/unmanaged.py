@@ -36,7 +36,7 @@ def find(name: str, missing: NotFound) -> tuple[UnmanagedJobs, Unmanaged]:
     if not matches:
         raise missing
     if len(matches) > 1:
-        raise NotFound(f"{name} could be {', '.join(one.id for _, one in matches)}", hint="write the team before it")
+        raise NotFound(f"{name} could be {', '.join(one.id for _, one in matches)}", hint="write TEAM/NAME")
     return matches[0]
 
 
@@ -73,7 +73,7 @@ def show(place: UnmanagedJobs, one: Unmanaged, as_json: bool) -> None:
     whose = (
         f"adopted by {one.owner}"
         if one.adopted
-        else f"sent by {one.owner or 'others'}: read-only, `tpu job adopt {one.id}` takes it over"
+        else f"sent by {one.owner or 'others'}: read-only; `tpu job adopt {one.id}` takes it over"
     )
     console.print(Text.assemble(("whose    ", "dim"), whose), soft_wrap=True)
     console.print(Text.assemble(("tpu      ", "dim"), report.shape(job)))
@@ -109,7 +109,7 @@ def _ask(place: UnmanagedJobs, jobs: Sequence[Job]) -> Sequence[Unmanaged]:
     try:
         return place.unmanaged(_teams([job for job in jobs if job.place == place.name]))
     except TpukitError as error:
-        context.say(place.name, f"it was not asked: {error}")
+        context.say(place.name, f"the cluster was not reachable: {error}")
         return ()
 
 

@@ -21,7 +21,7 @@ _number = click.argument("number", type=click.IntRange(min=0))
 @click.group("user", invoke_without_command=True)
 @click.pass_context
 def command(ctx: click.Context) -> None:
-    """Manage people who share TPU VMs: working directories, settings, and events since they last asked.
+    """Manage users of shared TPU VMs: working directories, settings, and new events.
 
     \b
     Examples:
@@ -38,7 +38,7 @@ def command(ctx: click.Context) -> None:
 @command.command()
 @click.argument("name", required=False, default="")
 def add(name: str) -> None:
-    """Add a user. Without NAME it is asked for."""
+    """Add a user. Without NAME, ask for it."""
     from tpukit.cli import context
     from tpukit.sharing import users
 
@@ -72,7 +72,7 @@ def remove(name: str) -> None:
     from tpukit.sharing import users, windows
 
     if windows.of_user(context.store(), name):
-        raise Conflict(f"{name} has windows", hint=f"stop the jobs, then `tpu job clear --user {name}`")
+        raise Conflict(f"{name} has windows", hint=f"stop their jobs, then run `tpu job clear --user {name}`")
     users.remove(context.store(), name)
 
 
@@ -88,7 +88,7 @@ def set_dir(number: int, folder: Path, user: str) -> None:
 
     path = folder.absolute()
     if not path.is_dir():
-        raise Invalid(Problem("FOLDER", f"{folder} is not a folder", "write the folder of your code"))
+        raise Invalid(Problem("FOLDER", f"{folder} is not a folder", "name the folder of your code"))
     _dirs(users.set_directory(context.store(), user_name(user), number, str(path.resolve()), context.CLOCK.now()))
 
 
@@ -163,7 +163,7 @@ def settings(user: str, as_json: bool) -> None:
 @command.command()
 @user_option
 def reset(user: str) -> None:
-    """Give all settings their defaults."""
+    """Reset all settings to their defaults."""
     from tpukit.cli import context
     from tpukit.sharing import users
 
@@ -174,7 +174,7 @@ def reset(user: str) -> None:
 @_number
 @user_option
 def set_window(number: int, user: str) -> None:
-    """Count windows from NUMBER: the next job gets the first free number behind it."""
+    """Count windows from NUMBER: the next job gets the first free number from there."""
     from tpukit.cli import context
     from tpukit.sharing import users
 
@@ -182,11 +182,11 @@ def set_window(number: int, user: str) -> None:
 
 
 @command.command()
-@click.option("--all", "everything", is_flag=True, help="From the beginning.")
+@click.option("--all", "everything", is_flag=True, help="Show all events, from the first.")
 @user_option
 @_json
 def log(everything: bool, user: str, as_json: bool) -> None:
-    """Show events of you and your jobs since you last asked."""
+    """Show new events of you and your jobs."""
     from tpukit.cli import context
     from tpukit.jobs import report
     from tpukit.sharing import users

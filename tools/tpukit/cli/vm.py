@@ -69,7 +69,7 @@ def release(tpu: str, user: str) -> None:
 @_tpu
 @click.argument("text")
 def note(tpu: str, text: str) -> None:
-    """Write TEXT beside a TPU, for all to see."""
+    """Attach a note to a TPU, visible to all users."""
     from tpukit.cli import context, vms
     from tpukit.sharing import inventory
 
@@ -80,9 +80,9 @@ def note(tpu: str, text: str) -> None:
 @click.argument("sheet")
 @click.option("--tab", default=SHEET_TAB, show_default=True, help="Tab of the sheet; created if missing.")
 def mirror(sheet: str, tab: str) -> None:
-    """Write the inventory into a Google Sheet, by the id in its address. The store stays the truth.
+    """Write the inventory into a Google Sheet, by the id in its address. Changes in the sheet have no effect.
 
-    With the setting inventory_sheet, `tpu serve` does so whenever it has changed.
+    With the setting inventory_sheet, `tpu serve` updates the sheet after each change.
 
     You need write access to the sheet, with credentials that have the scope of spreadsheets:
     `gcloud auth application-default login --scopes=https://www.googleapis.com/auth/spreadsheets,https://www.googleapis.com/auth/cloud-platform`
@@ -154,7 +154,7 @@ def _show(types: tuple[str, ...], as_csv: bool, as_json: bool, **which: bool) ->
         context.print_json([dict(zip(inventory.HEADINGS, row.fields, strict=True)) for row in shown])
         return
     if not shown:
-        click.echo("no such TPUs; `tpu vm apply NAME` makes one", err=True)
+        click.echo("no such TPUs; `tpu vm apply NAME` creates one", err=True)
         return
     from tpukit.jobs.report import tables
     from tpukit.jobs.report.layout import FittedTable, TableField, plain

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 SECONDS = 1800.0
 _tpu = click.argument("tpu")
 _yes = click.option("--yes", is_flag=True, help="Do not ask.")
-_wait = click.option("--wait/--no-wait", default=True, show_default=True, help="Return when it is done.")
+_wait = click.option("--wait/--no-wait", default=True, show_default=True, help="Wait until the operation has ended.")
 _zone = click.option("--zone", default="", help="Zone (default: the setting zone).")
-_type = click.option("--type", "type_", default="", help="Type, such as v4-8 (default: what the name says).")
-_spot = click.option("--spot/--on-demand", default=None, help="Capacity (default: what the name says).")
+_type = click.option("--type", "type_", default="", help="Type, such as v4-8 (default: taken from the name).")
+_spot = click.option("--spot/--on-demand", default=None, help="Capacity (default: taken from the name).")
 
 
 @click.command()
@@ -59,7 +59,9 @@ def delete(tpu: str, wait: bool, yes: bool) -> None:
     _ask(vm, "Delete it?", yes)
     there = shared_vms.delete(vms.cloud(), vm)
     if wait:
-        shared_vms.wait(context.CLOCK, SECONDS, lambda: shared_vms.gone(vms.cloud(), vm), f"deleting {vm.name}")
+        shared_vms.wait(
+            context.CLOCK, SECONDS, lambda: shared_vms.gone(vms.cloud(), vm), f"{vm.name} to be deleted", say
+        )
     inventory.forget(context.store(), vm.name)
     click.echo(f"{vm.name} {'deleted' if there else 'did not exist'}", err=True)
 
@@ -68,13 +70,13 @@ def delete(tpu: str, wait: bool, yes: bool) -> None:
 @_tpu
 @_yes
 def restart(tpu: str, yes: bool) -> None:
-    """Restart a TPU of one host. Google does not stop larger ones: `tpu vm reapply` recreates them."""
+    """Restart a TPU of one host. Google cannot restart larger ones; `tpu vm reapply` recreates them."""
     from tpukit.cli import context, vms
     from tpukit.sharing import shared_vms
 
     vm = vms.known(tpu, register=False)
     _ask(vm, "Restart it?", yes)
-    shared_vms.restart(vms.cloud(), vm, context.CLOCK, SECONDS)
+    shared_vms.restart(vms.cloud(), vm, context.CLOCK, SECONDS, say)
     click.echo(f"{vm.name} READY", err=True)
 
 
@@ -96,8 +98,14 @@ def make(vm: Vm, wait: bool) -> None:
     )
     click.echo(f"{vm.name} {'requested' if asked else 'exists, or is being created'}: {_state(vm)}", err=True)
     if wait:
-        shared_vms.wait(context.CLOCK, SECONDS, lambda: shared_vms.ready(vms.cloud(), vm), f"creating {vm.name}")
+        shared_vms.wait(
+            context.CLOCK, SECONDS, lambda: shared_vms.ready(vms.cloud(), vm), f"{vm.name} to be created", say
+        )
         click.echo(f"{vm.name} READY", err=True)
+
+
+def say(text: str) -> None:
+    click.echo(text, err=True)
 
 
 def make_anew(vm: Vm, wait: bool) -> None:
@@ -105,7 +113,7 @@ def make_anew(vm: Vm, wait: bool) -> None:
     from tpukit.sharing import shared_vms
 
     shared_vms.delete(vms.cloud(), vm)
-    shared_vms.wait(context.CLOCK, SECONDS, lambda: shared_vms.gone(vms.cloud(), vm), f"deleting {vm.name}")
+    shared_vms.wait(context.CLOCK, SECONDS, lambda: shared_vms.gone(vms.cloud(), vm), f"{vm.name} to be deleted", say)
     make(vm, wait)
 
 

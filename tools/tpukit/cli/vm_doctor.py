@@ -20,13 +20,13 @@ _MARKS = {"good": ("✓", "green"), "mended": ("✓", "yellow"), "bad": ("✗", 
 
 @click.command()
 @click.argument("tpu")
-@click.option("--dry-run", is_flag=True, help="Report what is wrong, and repair nothing.")
+@click.option("--dry-run", is_flag=True, help="Report faults without repairing them.")
 @click.option("--yes", is_flag=True, help="Do not ask before processes are killed or the TPU is recreated.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def solve(tpu: str, dry_run: bool, yes: bool, as_json: bool) -> None:
     """Diagnose a TPU and repair it. Exits 1 if a fault remains.
 
-    Nothing is done to the processes, disks and chips of a job that is active there.
+    Processes, disks and chips of a job that is active on the TPU are left alone.
     """
     _examine(tpu, (), fix=not dry_run, yes=yes, as_json=as_json)
 
@@ -38,9 +38,9 @@ def solve(tpu: str, dry_run: bool, yes: bool, as_json: bool) -> None:
 )
 @click.option("--at", "mount", default="", metavar="FOLDER", help="Folder to mount it at (default: the last one).")
 def mount_disk(tpu: str, disk: str, mount: str) -> None:
-    """Mount the shared disk on all hosts of a TPU, and set up wandb there if you have a key of it.
+    """Mount the shared disk on all hosts of a TPU, and check that jobs get your wandb key.
 
-    The disk that you name first is used for the other TPUs of the zone too.
+    The disk that you name becomes the default for the other TPUs of the zone.
     """
     from tpukit.cli import context, vms
     from tpukit.core.errors import Invalid, Problem
@@ -50,7 +50,7 @@ def mount_disk(tpu: str, disk: str, mount: str) -> None:
     near = [one for one in (vm, *inventory.listed(context.store())) if one.zone == vm.zone and one.disk]
     disk, mount = disk or (near[0].disk if near else ""), mount or (near[0].mount if near else "")
     if not disk or not mount:
-        hint = "name it once: --disk 10.0.0.2:/share --at /mnt/share"
+        hint = "name the disk: --disk 10.0.0.2:/share --at /mnt/share"
         raise Invalid(Problem("--disk", f"no TPU of {vm.zone} has a shared disk yet", hint))
     if not mount.startswith("/") or ":" not in disk or disk.startswith("-"):
         raise Invalid(Problem("--disk", f"{disk} at {mount} cannot be mounted", "write SERVER:/PATH and /FOLDER"))

@@ -31,7 +31,11 @@ def cloud() -> Client:
 
     project = settings().project
     if not project:
-        raise Invalid(Problem("project", "not set; TPU VMs belong to a project", settings_file.hint("project")))
+        raise Invalid(
+            Problem(
+                "project", "TPU VMs belong to a Google Cloud project, and none is set", settings_file.hint("project")
+            )
+        )
     return tpu_vm.Client(project)
 
 
@@ -108,7 +112,7 @@ def known(word: str, *, zone: str = "", type_: str = "", spot: bool | None = Non
         option = "add --zone us-central2-b, " if has_option("--zone") else ""
         problems.append(Problem(name, "its zone is not known", f"{option}{settings_file.hint('zone')}"))
     if not what:
-        hint = "add --type v4-8" if has_option("--type") else f"run `tpu vm apply {name} --type v4-8` if you want one"
+        hint = "add --type v4-8" if has_option("--type") else f"run `tpu vm apply {name} --type v4-8` to create one"
         problems.append(Problem(name, "no TPU of this name is known, and the name does not say a type", hint))
     if not tpu_names.is_node(name):
         problems.append(Problem("TPU", f"{name!r} cannot be the name of a TPU VM", "use a-z, 0-9 and -"))

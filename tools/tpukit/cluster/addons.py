@@ -123,7 +123,7 @@ def run(spec: ClusterSpec, context: str, clock: Clock, say: Callable[[str], None
         _do(ready(context, name))
     nodes = json.loads(_do(cpu_nodes(context)))
     if not nodes["items"]:
-        raise NotFound(f"no node has the label {'='.join(CPU_POOL)}", hint="`tpu cluster apply` makes the CPU pool")
+        raise NotFound(f"no node has the label {'='.join(CPU_POOL)}", hint="`tpu cluster apply` creates the CPU pool")
     for _ in range(_TRIES):
         before = _do(quota_changes(context))
         _apply_queues(spec, context, clock, say, nodes)

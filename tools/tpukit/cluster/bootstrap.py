@@ -144,7 +144,7 @@ def have(step: Step, clock: Clock, say: Callable[[str], None]) -> None:
                 raise
     for order in rest:
         gcloud.settled(partial(gcloud.read, order, doing, limit=step.limit), clock)
-    say(f"{step.title}: {'already there' if there else 'done'}")
+    say(f"{step.title}: {'exists already' if there else 'done'}")
 
 
 def _apis(spec: ClusterSpec) -> Step:

@@ -27,9 +27,9 @@ def time(build: Mapping[str, Any], verb: str) -> None:
     seconds = float(str(build.get("timeout", "3600s")).removesuffix("s"))
     if seconds < SECONDS[verb]:
         raise Invalid(
-            f"this build is cut off after {seconds:.0f} s, in the middle of what Terraform does, and leaves the state "
+            f"this build would time out after {seconds:.0f} s, in the middle of Terraform's work, and leave the state "
             "locked. Nothing was changed",
-            hint=f"leave --timeout out, or write --timeout={SECONDS[verb]}s",
+            hint=f"leave out --timeout, or write --timeout={SECONDS[verb]}s",
         )
 
 
@@ -61,7 +61,7 @@ def older_state(state: Mapping[str, Any], steps: Mapping[str, str]) -> None:
     raise Conflict(
         f"the state of {steps['CLUSTER_NAME']} is in gs://{bucket}/{older}, from before each cluster had a folder of "
         "its own. Nothing was changed",
-        hint=f"go on with it as _TF_STATE_PREFIX={older}, or move it once: gcloud storage mv "
+        hint=f"keep using it with _TF_STATE_PREFIX={older}, or move it once: gcloud storage mv "
         f"gs://{bucket}/{older}/default.tfstate gs://{bucket}/{own}/default.tfstate",
     )
 
@@ -73,7 +73,7 @@ def same_cluster(state: Mapping[str, Any], steps: Mapping[str, str]) -> None:
             raise Conflict(
                 f"gs://{steps['STATE_BUCKET']}/{steps['STATE_PREFIX']} is the state of cluster {name}, which would be "
                 f"deleted for {steps['CLUSTER_NAME']}. Nothing was changed",
-                hint="leave _TF_STATE_PREFIX out, and each cluster has a state of its own",
+                hint="leave out _TF_STATE_PREFIX: each cluster then has its own state",
             )
 
 
@@ -90,8 +90,8 @@ def replacing(going: Doomed, steps: Mapping[str, str]) -> None:
     if going and steps["ALLOW_REPLACE"] != "true":
         what = "the cluster" if going.everything else ", ".join(sorted(going.pools))
         raise Conflict(
-            f"this would delete or replace {what}; the plan above has all of it. Nothing was changed",
-            hint="if that is what you want, run it again with _ALLOW_REPLACE=true",
+            f"this would delete or replace {what}; the plan above has the details. Nothing was changed",
+            hint="to confirm, run the build again with _ALLOW_REPLACE=true",
         )
 
 
@@ -101,12 +101,12 @@ def running(going: Doomed, cluster: str, nodes: Mapping[str, Any], pods: Mapping
         return
     if cluster != "asked":
         raise Conflict(
-            "what would be deleted may run jobs, and the cluster does not answer. Nothing was changed",
-            hint="its answer is in the step before; _EVICT=true goes ahead unasked",
+            "the pools to delete may run jobs, and the cluster does not respond. Nothing was changed",
+            hint="the step before shows the error; _EVICT=true deletes the pools without this check",
         )
     if found := busy_pools.busy(going, nodes, pods):
         lines = "\n  ".join(f"{pool} runs {', '.join(jobs)}" for pool, jobs in found.items())
         raise Conflict(
             f"pools that would be deleted run jobs:\n  {lines}",
-            hint="wait for them, or stop them; _EVICT=true deletes the pools all the same",
+            hint="wait for the jobs, or stop them; _EVICT=true deletes the pools anyway",
         )

@@ -76,7 +76,7 @@ def warnings(given: Mapping[str, str]) -> list[str]:
 def _problems(given: Mapping[str, str]) -> Iterator[Problem]:
     for key in _NEEDED:
         if not given.get(key):
-            yield Problem(key, "it is empty", f"write {key}=...")
+            yield Problem(key, "the value is empty", f"write {key}=...")
     for key in _FLAGS:
         if given.get(key, "false") not in ("true", "false"):
             yield Problem(key, f"{given[key]!r} is neither true nor false", f"write {key}=true, or leave it out")
@@ -90,14 +90,14 @@ def _rest(text: str, names: list[str], problems: list[Problem]) -> dict[str, Any
     try:
         rest = json.loads(text or "{}")
     except ValueError as error:
-        problems.append(Problem(REST, f"it is not JSON: {error}", f"write {example}"))
+        problems.append(Problem(REST, f"the value is not JSON: {error}", f"write {example}"))
         return {}
     if not isinstance(rest, dict):
-        problems.append(Problem(REST, "it is not a JSON object", f"write {example}"))
+        problems.append(Problem(REST, "the value is not a JSON object", f"write {example}"))
         return {}
     for name in rest:
         if name in VARIABLES:
-            what = f"{name} has a substitution of its own"
+            what = f"{name} has its own substitution"
             problems.append(Problem(REST, what, f"write {VARIABLES[name]}=..., which may be empty"))
         elif name not in names or name == "project_id":
             near = difflib.get_close_matches(name, names, 1)

@@ -40,7 +40,7 @@ def check(workspace: Path, verb: str) -> None:
     build = _json(workspace / BUILD)
     if not build:
         raise Transient(
-            "the build cannot see itself; the step before says why. Nothing was changed",
+            "the build cannot read its own record; the step before shows why. Nothing was changed",
             hint="its account needs roles/cloudbuild.builds.viewer, which `tpu cluster bootstrap` gives it",
         )
     build_checks.time(build, verb)

@@ -109,8 +109,8 @@ def nodes_and_pods(context: str) -> tuple[dict[str, Any], dict[str, Any]]:
                 break
         else:  # kubectl prints an empty list when it was refused or timed out
             raise Conflict(
-                f"the cluster cannot be asked what runs there: {done.errors.strip() or 'no answer'}",
-                hint="`tpu cluster credentials` lets you ask it",
+                f"the jobs of the cluster cannot be listed: {done.errors.strip() or 'no answer'}",
+                hint="run `tpu cluster credentials` to get access",
             )
         answers.append(json.loads(done.output))
     return answers[0], answers[1]
@@ -121,7 +121,9 @@ def nodes_and_pods_before(what: str, context: str) -> tuple[dict[str, Any], dict
     try:
         return nodes_and_pods(context)
     except Conflict as error:
-        raise Conflict(f"{what}, and {error.message}", hint=f"{error.hint}; --evict goes ahead unasked") from error
+        raise Conflict(
+            f"{what}, and {error.message}", hint=f"{error.hint}; --evict deletes the pools without this check"
+        ) from error
 
 
 def check(going: Doomed, context: str) -> None:
@@ -138,7 +140,7 @@ def refuse(found: Mapping[str, Sequence[str]]) -> None:
         lines = "\n  ".join(f"{pool} runs {', '.join(jobs)}" for pool, jobs in found.items())
         raise Conflict(
             f"pools that would be deleted run jobs:\n  {lines}",
-            hint="wait for them, or stop them; --evict deletes the pools all the same",
+            hint="wait for the jobs, or stop them; --evict deletes the pools anyway",
         )
 
 

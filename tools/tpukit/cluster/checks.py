@@ -96,7 +96,7 @@ def _zone(values: Values, shapes: Mapping[str, Slice]) -> Iterator[Violation]:
         return
     for shape in wanted:
         if shape.zones and zone not in shape.zones and values.get("any_zone") is not True:
-            hint = f"write {_either(shape.zones)}, or any_zone: true if you know better"
+            hint = f"write {_either(shape.zones)}, or any_zone: true to use it anyway"
             yield ("zone",), f"{zone} is not known to have {shape.name}", hint
             return
 
@@ -108,7 +108,7 @@ def _cpu_zone(values: Values, shapes: Mapping[str, Slice]) -> Iterator[Violation
         return
     region, place = zone.rpartition("-")[0], own or zones.beside(zone)
     if place.rpartition("-")[0] != region:
-        yield ("cpu_zone",), f"{place} is not in {region}, where the slices are", f"write a zone of {region}"
+        yield ("cpu_zone",), f"{place} is not in {region}, the region of the slices", f"write a zone of {region}"
     elif zones.offers(place, machine_type) is False:
         what = f"{place} has no {machine_type.partition('-')[0]} machines"
         elsewhere = zones.offering(region, machine_type)
@@ -133,7 +133,7 @@ def _capacity(values: Values, shapes: Mapping[str, Slice]) -> Iterator[Violation
         queued = words.get("capacity") == "flex-start" and values.get("flex_start_queued") is True
         if queued and generation and generation not in _QUEUED:
             what = f"Google serves no {generation} by queued provisioning"
-            yield ("flex_start_queued",), what, "leave it out: slices then come by autoscaling, one by one"
+            yield ("flex_start_queued",), what, "leave it out: slices are then created by autoscaling, one by one"
             return
 
 
@@ -142,11 +142,11 @@ def _reservation(name: str, own: Values, pool: Values) -> Iterator[Violation]:
     capacity, reservation = pool["capacity"], pool["reservation_name"]
     if capacity == "reservation" and reservation is None:
         path = ("capacity",) if own.get("capacity") is None else ("tpu_pools", name, "capacity")
-        yield path, "no reservation is named", "add reservation_name: NAME"
+        yield path, "the reservation has no name", "add reservation_name: NAME"
     if capacity in ("on-demand", "spot", "flex-start") and reservation is not None:
         path = ("reservation_name",) if own.get("reservation_name") is None else ("tpu_pools", name, "reservation_name")
         hint = "write capacity: reservation, or leave this out"
-        yield path, f"nothing is reserved with capacity {capacity}", hint
+        yield path, f"a reservation is not used with capacity {capacity}", hint
 
 
 def _ranges(values: Values, shapes: Mapping[str, Slice]) -> Iterator[Violation]:
@@ -155,7 +155,7 @@ def _ranges(values: Values, shapes: Mapping[str, Slice]) -> Iterator[Violation]:
     ranges = {name: network for name in _RANGES if (network := _range(values.get(name)))}
     for first, second in ip_ranges.overlaps(ranges):
         room = ip_ranges.free(ranges[second].prefixlen, [one for name, one in ranges.items() if name != second])
-        hint = f"give each a range of its own: {room} is free" if room else "give each a range of its own"
+        hint = f"give each a separate range: {room} is free" if room else "give each a separate range"
         yield (second,), f"it shares addresses with {first} {ranges[first]}", hint
     cpus, cpu_pods = values.get("cpu_pool_node_count"), values.get("cpu_pool_max_pods_per_node")
     hosts, tpu_pods = sum(shape.hosts for shape in shapes.values()), values.get("tpu_max_pods_per_node")
@@ -181,11 +181,11 @@ def _chips(values: Values, shapes: Mapping[str, Slice]) -> Iterator[Violation]:
 
 def _names(values: Values, shapes: Mapping[str, Slice]) -> Iterator[Violation]:
     if values.get("tpu_sa_name") == values.get("gke_sa_name") is not None:
-        what = "workloads and nodes may not be one account"
-        yield ("tpu_sa_name",), what, "write another name than gke_sa_name has"
+        what = "workloads and nodes must use different accounts"
+        yield ("tpu_sa_name",), what, "use another name than that of gke_sa_name"
     if not isinstance(values.get("tpu_pools"), Mapping) and any(len(pool) > _LONGEST_POOL for pool in pools(values)):
         hint = f"names of pools have at most {_LONGEST_POOL} characters"
-        yield ("tpu_node_pool_name_prefix",), "names of pools become too long", f"write a shorter one: {hint}"
+        yield ("tpu_node_pool_name_prefix",), "the pool names would be too long", f"write a shorter one: {hint}"
 
 
 _RULES: tuple[Callable[[Values, Mapping[str, Slice]], Iterator[Violation]], ...] = (

@@ -31,7 +31,8 @@ class CloudBuild:
     def command(self, verb: str) -> Command:
         if verb not in FILES:
             raise Conflict(
-                "a build plans and applies in one go, and shows the plan in its log", hint="plan with --via local"
+                "a build cannot plan only: it plans, applies, and shows the plan in its log",
+                hint="run the plan with --via local",
             )
         account = f"projects/{self._spec.project_id}/serviceAccounts/{self._account()}"
         # The builds log to Cloud Logging, which only the beta command can follow.
@@ -65,23 +66,25 @@ class CloudBuild:
         return []
 
     def apply(self, ask: Ask) -> bool:
-        return self._submit("apply", f"Have Cloud Build make or change {self._spec.cluster_name}?", ask)
+        return self._submit("apply", f"Have Cloud Build create or change {self._spec.cluster_name}?", ask)
 
     def destroy(self, ask: Ask) -> bool:
-        return self._submit("destroy", f"Have Cloud Build delete {self._spec.cluster_name} and all it has?", ask)
+        return self._submit("destroy", f"Have Cloud Build delete {self._spec.cluster_name} and everything in it?", ask)
 
     def resources(self) -> list[str]:
-        raise Conflict("Cloud Build keeps no list of resources", hint="--via local reads it out of the state bucket")
+        raise Conflict(
+            "Cloud Build keeps no list of resources", hint="--via local reads the list from the state bucket"
+        )
 
     def outputs(self) -> dict[str, Any]:
-        raise Conflict("Cloud Build shows no outputs", hint="--via local reads them out of the state bucket")
+        raise Conflict("Cloud Build shows no outputs", hint="--via local reads the outputs from the state bucket")
 
     def _submit(self, verb: str, question: str, ask: Ask) -> bool:
         self.command(verb)
         if not (self._source / FILES[verb]).is_file():
             raise NotFound(
                 f"there is no {FILES[verb]} in {self._source}",
-                hint="a build takes a checkout of tpukit: name its folder with --source",
+                hint="a build needs a checkout of tpukit: pass its folder with --source",
             )
         if not self._evict:
             going = remote.check(self._spec, self._context, verb)

@@ -34,7 +34,7 @@ CAUSES = (
     _cause(
         Denied,
         r"SERVICE_DISABLED|has not been used in project|API .{0,80}is (?:not enabled|disabled)|accessNotConfigured",
-        "`tpu cluster bootstrap` turns the APIs on",
+        "run `tpu cluster bootstrap` to enable the APIs",
     ),
     _cause(
         Denied,
@@ -42,24 +42,24 @@ CAUSES = (
         r"|do not currently have an active account|gcloud auth login",
         "`gcloud auth login && gcloud auth application-default login`",
     ),
-    _cause(NotFound, r"bucket doesn't exist", "`tpu cluster bootstrap` makes the bucket of the state"),
+    _cause(NotFound, r"bucket doesn't exist", "run `tpu cluster bootstrap` to create the state bucket"),
     _cause(
         NoCapacity,
         r"stockout|ZONE_RESOURCE_POOL_EXHAUSTED|does not have enough resources|resource pool exhausted"
         r"|no (?:more )?capacity|created in the error state",
-        "wait and apply again, or take another zone, or capacity: spot, flex-start or a reservation. "
+        "wait and apply again, or use another zone, or capacity: spot, flex-start or a reservation. "
         "A pool that has come up meanwhile is kept by `terraform untaint ADDRESS`",
     ),
     _cause(
         NoCapacity,
         r"quota|QUOTA_EXCEEDED|RESOURCE_EXHAUSTED",
-        "ask for more at https://console.cloud.google.com/iam-admin/quotas, or ask for fewer slices",
+        "request more at https://console.cloud.google.com/iam-admin/quotas, or request fewer slices",
     ),
     _cause(
         Denied,
         r"\b403\b|PERMISSION_DENIED|permission .{0,120}denied|does not have (?:permission|\S+ access)|forbidden"
         r"|\b401\b|UNAUTHENTICATED|must be logged in",
-        "ask an owner of the project for the role, or run it as the account that `tpu cluster bootstrap` made",
+        "ask an owner of the project for the role, or run this as the account that `tpu cluster bootstrap` created",
     ),
     _cause(
         Conflict,
@@ -70,22 +70,22 @@ CAUSES = (
     _cause(
         Conflict,
         r"\b409\b|already ?exists|being used by|resourceInUse|not ?empty",
-        "something of this name is there that Terraform did not make: name another, or `terraform import` it",
-        "something of this name is there already: use another name, or delete it first",
+        "a resource with this name exists that Terraform did not create: use another name, or `terraform import` it",
+        "a resource with this name exists already: use another name, or delete that resource",
     ),
     _cause(
         Invalid,
         r"precondition failed|Invalid value for|Invalid variable|No value for required variable|Missing required"
         r"|Unsupported argument|\b400\b|INVALID_ARGUMENT|badRequest|postcondition",
-        "change what it names in the cluster file",
-        "change what it names in the command or the settings (`tpu settings`)",
+        "correct the named value in the cluster file",
+        "correct the named value in the command or the settings (`tpu settings`)",
     ),
     _cause(
         Transient,
         r"\b429\b|rateLimit|\b50[0234]\b|timeout|timed out|connection re(?:set|fused)|no such host|unreachable"
         r"|temporar|TLS handshake|EOF",
-        "apply again: what is done stays done",
-        "run the command again: what is done stays done",
+        "run the apply again: finished resources are kept",
+        "run the command again: finished steps are kept",
     ),
     _cause(NotFound, r"\b404\b|not ?found|does not exist|was not found", "check the names and the project"),
 )
@@ -115,9 +115,9 @@ def error(found: Sequence[Diagnostic], doing: str, hint: Callable[[Diagnostic], 
 def failure(program: str, text: str, doing: str) -> TpukitError:
     """Return the error for what gcloud, kubectl or `terraform init` wrote to stderr before it failed."""
     known = cause(text)
-    said = "\n  ".join(_gist(text)) or f"{program} said nothing"
+    said = "\n  ".join(_gist(text)) or f"{program} printed no error"
     message = f"{doing} failed: {said}"
-    hint = f"the words are those of {program}"
+    hint = f"this is the error of {program}"
     if known:
         hint = known.hint if program.rpartition("/")[2] in ("terraform", "tofu") else known.elsewhere or known.hint
     return (

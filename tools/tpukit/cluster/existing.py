@@ -25,7 +25,7 @@ def problems(values: Values, given: Values) -> Iterator[Violation]:
     yield from _network(values)
     yield from _subnet(values, given)
     if values.get("create_bucket") is False and values.get("force_destroy") is True:
-        yield ("force_destroy",), "a bucket that existed before is never emptied", "leave it out"
+        yield ("force_destroy",), "an existing bucket is never emptied", "leave it out"
     if values.get("enable_tensorboard") is not False:
         yield from _tensorboard(values)
 
@@ -35,12 +35,12 @@ def _network(values: Values) -> Iterator[Violation]:
     if isinstance(host, str) and host != own:
         for field in ("create_network", "create_subnet"):
             if values.get(field) is True:
-                yield (field,), f"nothing is made in {host}, whose network it is", "write false"
+                yield (field,), f"no network resource is created in {host}, the host project", "write false"
         if values.get("create_nat") is True:
-            yield ("create_nat",), f"nothing is made in {host}, whose network it is", "leave it out"
+            yield ("create_nat",), f"no network resource is created in {host}, the host project", "leave it out"
     elif values.get("create_subnet") is False and values.get("create_network") is True:
         hint = "write create_network: false beside it"
-        yield ("create_subnet",), "a subnet that exists lies in a network that exists", hint
+        yield ("create_subnet",), "an existing subnet is part of an existing network", hint
 
 
 def _subnet(values: Values, given: Values) -> Iterator[Violation]:
@@ -48,17 +48,17 @@ def _subnet(values: Values, given: Values) -> Iterator[Violation]:
         for field in _OLD_SUBNET:
             if field not in given:
                 hint = f"add {field}: NAME, a secondary range of that subnet"
-                yield ("create_subnet",), f"it does not say which range {field} is", hint
+                yield ("create_subnet",), f"{field} is missing for the existing subnet", hint
         for field in _NEW_SUBNET:
             if field in given:
-                yield (field,), "a subnet that exists has its ranges", "leave it out"
+                yield (field,), "an existing subnet has its own ranges", "leave it out"
     else:
         for field in _OLD_SUBNET:
             if field in given:
                 hint = "leave it out, or write create_subnet: false"
                 yield (field,), "the ranges of a new subnet are named after it", hint
     if given.get("pods_range_name") == given.get("services_range_name") is not None:
-        yield ("services_range_name",), "pods have that range", "write another one"
+        yield ("services_range_name",), "the pods use that range", "write another one"
 
 
 def _tensorboard(values: Values) -> Iterator[Violation]:

@@ -112,7 +112,9 @@ def follow(order: Command, doing: str, say: Callable[[str], None]) -> None:
     programs.need("gcloud", INSTALL)
     done = programs.stream(order, say, on_note=say)
     if done.presses:
-        raise Cancelled(f"{doing} was left", hint="what was asked of Google goes on there; `tpu cluster status` looks")
+        raise Cancelled(
+            f"{doing} was interrupted", hint="the operation continues at Google; `tpu cluster status` shows its state"
+        )
     if done.code:
         raise diagnosis.failure("gcloud", done.errors, doing)
 

@@ -80,7 +80,7 @@ def submit(repository: Repository, folder: Path, file: Path) -> Command:
 
 def check(folder: Path, dockerfile: str) -> None:
     if not (folder / dockerfile).is_file():
-        hint = "name the folder that has it; the one of tpukit's checkout holds JAX and tpukit"
+        hint = "pass the folder with the Dockerfile; tpukit's checkout has one with JAX and tpukit"
         raise Invalid(Problem(str(folder), f"there is no {dockerfile}", hint))
 
 
@@ -99,15 +99,15 @@ def push(repository: Repository, folder: Path, dockerfile: str, name: str, tag: 
         if not _NOISE.search(line) and not line.startswith("ERROR"):
             say(line)
 
-    say(f"building {image} out of {folder}")
+    say(f"building {image} from {folder}")
     try:
         done = programs.stream(submit(repository, folder, file), printed.append, on_note=note)
     finally:
         file.unlink(missing_ok=True)
     found = _BUILD.search("\n".join(notes))
     if done.presses:
-        left = f"the build {found[1]} goes on; " if found else ""
-        raise Cancelled("the push was left", hint=f"{left}the same command starts a new build")
+        left = f"the build {found[1]} continues; " if found else ""
+        raise Cancelled("the push was interrupted", hint=f"{left}the same command starts a new build")
     if done.code:
         raise _failure(repository, found[1] if found else "", done.errors)
     digest = _digest("\n".join(printed), image)
@@ -119,7 +119,7 @@ def _digest(printed: str, image: str) -> str:
         images = json.loads(printed)["results"]["images"]
         return str(next(one["digest"] for one in images if one["name"] == image))
     except (ValueError, LookupError, TypeError, StopIteration):
-        raise NotFound(f"the build does not say which digest {image} has", hint="the words are gcloud's") from None
+        raise NotFound(f"the build did not print the digest of {image}", hint="this is the output of gcloud") from None
 
 
 def _failure(repository: Repository, build: str, errors: str) -> TpukitError:
@@ -129,12 +129,14 @@ def _failure(repository: Repository, build: str, errors: str) -> TpukitError:
     project = f"--project={repository.project}"
     why = gcloud.command("builds", "describe", build, project, "--format=value(statusDetail)")
     try:
-        detail = gcloud.read(why, "asking for the build").strip()
+        detail = gcloud.read(why, "reading the build").strip()
     except TpukitError:
         detail = ""
     error = diagnosis.failure("gcloud", detail or errors, "the build")
     if "denied" in detail or "does not have" in detail:
-        hint = f"`tpu cluster up` gives {bootstrap.IMAGE_ACCOUNT} what it needs; Google takes minutes to know it"
+        hint = (
+            f"`tpu cluster up` gives {bootstrap.IMAGE_ACCOUNT} the roles that it needs; they take effect after minutes"
+        )
     else:
         hint = f"its log: `gcloud beta builds log {build} {project}`"
     return type(error)(error.message.partition("\n  ")[0] if isinstance(error, Invalid) else error.message, hint=hint)

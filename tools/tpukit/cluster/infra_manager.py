@@ -91,7 +91,7 @@ class InfraManager:
         there = True
         if not destroy:
             self._workspace.prepare()
-            there = gcloud.exists(self._describe(), "looking for the deployment")
+            there = gcloud.exists(self._describe(), "reading the deployment")
         earlier, create, export, delete = self._preview_commands(destroy=destroy, there=there)
         gcloud.exists(earlier, "deleting an earlier preview")
         self._preview_file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -106,7 +106,7 @@ class InfraManager:
             try:
                 gcloud.exists(delete, "deleting the preview")
             except TpukitError as error:
-                self._say(f"the preview is left behind: {error.message}")
+                self._say(f"the preview could not be deleted: {error.message}")
         progress = plan_document.progress(plan)
         screen.show_plan(progress, self._console, differences.by_address(plan))
         return progress, plan
@@ -139,7 +139,7 @@ class InfraManager:
         return outputs.values((revision.get("applyResults") or {}).get("outputs") or {})
 
     def _revision(self) -> str:
-        deployment = gcloud.read_json(self._describe(), "looking at the deployment")
+        deployment = gcloud.read_json(self._describe(), "reading the deployment")
         return str(deployment.get("latestRevision", "")).rpartition("/")[2]
 
     def _follow(self, command: Command, doing: str, describe: Command) -> None:
@@ -219,7 +219,7 @@ class InfraManager:
 def _current(describe: Command) -> Any:
     """Return the current description, or None if it cannot be read, since it only explains another error."""
     try:
-        return gcloud.read_json(describe, "reading what Terraform said")
+        return gcloud.read_json(describe, "reading Terraform's output")
     except TpukitError:
         return None
 

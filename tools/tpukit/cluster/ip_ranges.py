@@ -31,7 +31,7 @@ def parse(text: str) -> IPv4Network:
     if "/" not in text or not _LARGEST <= network.prefixlen <= _SMALLEST:
         raise ValueError(f"{text!r} is not a range for a subnet\nwrite a prefix from /{_LARGEST} to /{_SMALLEST}")
     if str(network) != text:
-        raise ValueError(f"{text!r} does not begin where such a range can\nwrite {network}")
+        raise ValueError(f"{text!r} is not the first address of such a range\nwrite {network}")
     if network.is_loopback or network.is_multicast or network.is_link_local or network.is_unspecified:
         raise ValueError(f"{text!r} cannot be used in a network\nwrite a private range such as 10.129.0.0/20")
     return network

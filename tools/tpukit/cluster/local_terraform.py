@@ -105,7 +105,7 @@ class Local:
             ours = self._spec.create_network and "google_compute_network" in str(error)
             if not ours or not self._sweep():
                 raise
-        self._console.print("GKE left firewall rules behind. They are gone now; once more:")
+        self._console.print("GKE left firewall rules behind. They are deleted now; retrying:")
         # The user has already agreed to all of it.
         return self._change("destroy", lambda question: True)
 
@@ -173,7 +173,7 @@ class Local:
             if isinstance(error, Cancelled) or verb != "apply" or not known:
                 raise
             for address, name in known.items():
-                self._say(f"{address}: made by a run that was interrupted; importing {name}")
+                self._say(f"{address}: created by an interrupted run; importing {name}")
                 order = self._terraform.adopt(self._spec.variables(), address, name)
                 self._terraform.read(order, f"importing {address}")
                 begun.taken_in(address)
@@ -236,7 +236,7 @@ class Local:
             trouble = "".join(f"\n  {one.address or one.where}: {one.summary}" for one in progress.errors()[:5])
             raise Cancelled(
                 f"{verb} was cancelled: {finished} of {total} done, and the state is saved{trouble}",
-                hint=f"`tpu cluster {verb}` again goes on from there",
+                hint=f"`tpu cluster {verb}` again continues from there",
             )
         return progress
 
@@ -250,8 +250,8 @@ class Local:
             parts.append(place["key"] or "cpu-pool")
         line = self._terraform.adopt(self._spec.variables(), found.address, "/".join(parts))
         return (
-            "GKE has it and Terraform's state does not: an earlier apply lost its connection, or somebody made it by "
-            f"hand. This takes it in; then apply again:\n  {line}"
+            "GKE has it and Terraform's state does not: an earlier apply lost its connection, or another tool created "
+            f"it. Import it, then apply again:\n  {line}"
         )
 
     def _backend(self) -> dict[str, str]:

@@ -91,7 +91,7 @@ def run(command: Command, *, given: str = "", limit: float | None = None) -> Out
             _kill(process)
             words = " ".join(word for word in command.argv[:5] if not word.startswith("-"))
             raise Transient(
-                f"`{words}` did not end within {limit:.0f} s", hint="the same command again goes on from there"
+                f"`{words}` did not end within {limit:.0f} s", hint="run the same command again to continue"
             ) from error
         except BaseException:  # Ctrl-C reaches this process only
             _kill(process)

@@ -45,7 +45,7 @@ def patiently(attempt: Callable[[], T], spec: ClusterSpec, clock: Clock, say: Ca
         if not _SIGNS.search(str(error)) or not pause <= left <= SECONDS:
             return False
         why = next((line.strip() for line in str(error).splitlines() if _SIGNS.search(line)), "")
-        say(f"Google does not know yet everywhere what bootstrap did ({why[:160]}). Once more in {pause:.0f} s.")
+        say(f"The changes of bootstrap have not taken effect everywhere yet ({why[:160]}). Retrying in {pause:.0f} s.")
         return True
 
     return retry.call(attempt, (retry.growing(tries, 5.0, 20.0) for tries in count(1)), clock.sleep, again)

@@ -41,13 +41,13 @@ def check(spec: ClusterSpec, plan: Mapping[str, Any]) -> None:
                 f"{before.get('name')} is protected against deletion",
                 hint="`tpu cluster apply --set deletion_protection=false` first",
             )
-    check_data(spec, plan, "`tpu cluster apply --set force_destroy=true`, and destroy with it too")
+    check_data(spec, plan, "`tpu cluster apply --set force_destroy=true`, and destroy with the same option")
 
 
 def check_data(environment: Environment, plan: Mapping[str, Any], way: str) -> None:
     """Raise Conflict if the plan deletes data. `way` says how to allow that."""
     if held := [line for kind, before in _deleted(plan) for line in _held(environment, kind, before)]:
-        raise Conflict(f"destroy would lose data: {'; '.join(held)}", hint=f"copy away what you need; then {way}")
+        raise Conflict(f"destroy would lose data: {'; '.join(held)}", hint=f"copy the data that you need; then {way}")
 
 
 def lines(spec: ClusterSpec) -> list[str]:
@@ -82,7 +82,7 @@ def _held(spec: Environment, kind: str, before: Mapping[str, Any]) -> Iterator[s
 
 
 def _any(question: Command) -> bool:
-    return bool(gcloud.read(question, "looking for what destroy would lose").strip())
+    return bool(gcloud.read(question, "checking what destroy would delete").strip())
 
 
 def _objects(spec: Environment) -> Command:

@@ -81,7 +81,7 @@ def check(asked: Deployment) -> None:
     if not asked.store.startswith("firestore://"):
         wrong.append(Problem("--store", f"pods cannot reach {asked.store}", "write firestore://PROJECT"))
     if not asked.results.startswith("gs://"):
-        wrong.append(Problem("--results", "pods retain nothing themselves", "write gs://BUCKET/PREFIX"))
+        wrong.append(Problem("--results", "disks of pods are not retained", "write gs://BUCKET/PREFIX"))
     if wrong:
         raise Invalid(wrong)
     for dockerfile in DOCKERFILES.values():
@@ -109,7 +109,9 @@ def run(asked: Deployment, clock: Clock, say: Callable[[str], None]) -> None:
     """Deploy the queue. Safe to repeat and to interrupt."""
     programs.need("kubectl", "install it with `gcloud components install kubectl gke-gcloud-auth-plugin`")
     if not do(_team_queue(asked)).strip():
-        raise NotFound(f"team {asked.team} has no queue in this cluster", hint=f"`tpu team add {asked.team}` makes it")
+        raise NotFound(
+            f"team {asked.team} has no queue in this cluster", hint=f"run `tpu team add {asked.team}` to create it"
+        )
     for step in _accounts(asked):
         bootstrap.have(step, clock, say)
     file = paths.data() / "queue" / "policy.json"
@@ -223,9 +225,9 @@ def _bindings(asked: Deployment) -> Iterator[Step]:
 
 def _image(asked: Deployment, name: str, dockerfile: str, say: Callable[[str], None]) -> str:
     label = tag(asked.checkout, dockerfile)
-    digest = gcloud.read_if_there(_digest(asked, name, label), "asking for the image").strip()
+    digest = gcloud.read_if_there(_digest(asked, name, label), "looking for the image").strip()
     if digest:
-        say(f"{name}:{label} is there")
+        say(f"{name}:{label} exists already")
         return f"{asked.repository.url}/{name}@{digest}"
     return images.push(asked.repository, asked.checkout, dockerfile, name, label, say)
 
@@ -289,7 +291,7 @@ def _wait(asked: Deployment, name: str) -> None:
     selector = f"--selector=app.kubernetes.io/component={name}"
     pods = json.loads(do(kubectl(asked, "get", "pods", f"--namespace={NAMESPACE}", selector, "--output=json")) or "{}")
     found = [f"{pod['metadata']['name']}: {why}" for pod in pods.get("items", []) if (why := waits_for(pod))]
-    why = "\n  ".join(found) or "its pods say nothing of why"
+    why = "\n  ".join(found) or "its pods report no reason"
     raise NotYet(
         f"deployment {name} is not ready after {_ROLLOUT.partition('=')[2]}\n  {why}",
         hint=f"`kubectl --namespace={NAMESPACE} describe pods` shows more; deploy again when the cause is fixed",

@@ -29,7 +29,7 @@ def lines(asked: Deployment) -> list[str]:
 
 def run(asked: Deployment, clock: Clock, say: Callable[[str], None]) -> None:
     deployment.write(asked, serve=_IMAGE, worker=_IMAGE)
-    say(f"deleting what is in {asked.folder}")
+    say(f"deleting the objects in {asked.folder}")
     deployment.do(_delete(asked))
     for order in _unbind(asked):
         gcloud.change_policy(order, "withdrawing access to results", clock)

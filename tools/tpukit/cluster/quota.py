@@ -113,7 +113,7 @@ def lines(
             yield f"Quota for {what} in {region}: unknown here; {_ASK} shows it"
             continue
         limit, used = int(found["limit"]), int(found["usage"])
-        enough = "enough" if used + need.chips <= limit else f"NOT ENOUGH: ask for more at {_ASK}"
+        enough = "enough" if used + need.chips <= limit else f"NOT ENOUGH: request more at {_ASK}"
         yield f"Quota for {what} in {region}: {limit - used} of {limit} are free ({need.metric}): {enough}"
 
 
@@ -126,5 +126,5 @@ def _of_family(region: str, need: Need, family: Family, info: Mapping[str, Any] 
     if limit is None:
         return f"Quota for {what} in {region}: none is set ({family.id}), which may mean 0; {_ASK} shows it"
     if limit < need.chips:
-        return f"Quota for {what} in {region}: the limit is {limit} ({family.id}): NOT ENOUGH: ask for more at {_ASK}"
-    return f"Quota for {what} in {region}: the limit is {limit} ({family.id}); what is used of it is unknown here"
+        return f"Quota for {what} in {region}: the limit is {limit} ({family.id}): NOT ENOUGH: request more at {_ASK}"
+    return f"Quota for {what} in {region}: the limit is {limit} ({family.id}); its present use is unknown here"

@@ -16,7 +16,7 @@ def check(spec: ClusterSpec, context: str, verb: str) -> Doomed:
     """Return what would or might be deleted. Raise Conflict while jobs run on it."""
     if not gcloud.exists(gcloud.describe_cluster(spec), "looking for the cluster"):
         return Doomed()
-    nodes, pods = busy_pools.nodes_and_pods_before(f"{spec.cluster_name} would be changed", context)
+    nodes, pods = busy_pools.nodes_and_pods_before(f"cluster {spec.cluster_name} would be changed", context)
     going = Doomed(everything=True) if verb == "destroy" else busy_pools.unlike(spec.shapes, nodes)
     busy_pools.refuse(busy_pools.busy(going, nodes, pods))
     return going

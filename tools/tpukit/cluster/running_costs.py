@@ -51,7 +51,7 @@ def estimate(spec: ClusterSpec) -> Estimate:
 
 def lines(found: Estimate) -> Iterator[str]:
     """Yield lines for the user to read before confirming."""
-    yield f"What it costs in {found.zone}, by list prices in USD without tax:"
+    yield f"Costs in {found.zone}, by list prices in USD without tax:"
     width = max(len(item.what) for item in found.items)
     for item in found.items:
         known = f"{item.price.usd:,.2f} an hour (as of {item.price.as_of})" if item.price else "unknown"
@@ -59,7 +59,7 @@ def lines(found: Estimate) -> Iterator[str]:
         yield f"  {item.what:{width}}  {known}{note}"
     least = "at least " if found.unknown else ""
     together = f"{least}{found.hour:,.2f} an hour, {found.hour * HOURS_PER_MONTH:,.0f} a month"
-    yield f"  {'together':{width}}  {together}" + (", with every slice there" if found.comes_and_goes else "")
+    yield f"  {'together':{width}}  {together}" + (", while all slices exist" if found.comes_and_goes else "")
     if found.unknown:
-        yield f"  not in it, since no price is known: {', '.join(found.unknown)}"
-    yield "  Disks, storage, traffic and TensorBoard come on top. Spot prices move."
+        yield f"  not included, because no price is known: {', '.join(found.unknown)}"
+    yield "  Disks, storage, traffic and TensorBoard come on top. Spot prices change."

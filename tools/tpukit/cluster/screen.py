@@ -31,7 +31,7 @@ _DONE = {"create": "created", "update": "changed", "delete": "deleted", "read": 
 _SIGNS = {"create": ("+", "green"), "update": ("~", "yellow"), "replace": ("±", "magenta"), "delete": ("-", "red")}
 _LEAVING = (
     "cancelling: Terraform finishes what is under way and saves its state. The next run imports what Google finishes "
-    "later. Once more kills it, and may leave the state locked."
+    "later. Another Ctrl-C kills Terraform, and may leave the state locked."
 )
 
 

@@ -53,25 +53,31 @@ def _range(text: str) -> str:
 
 def _role(role: str) -> str:
     if not _GRANTABLE.fullmatch(role) or _POWERFUL.search(role.replace("objectAdmin", "")):
-        hint = "write roles of data and telemetry, such as roles/logging.logWriter, or a role of your own"
-        refuse(f"{role} is not one that jobs and nodes are given", hint)
+        hint = "write roles of data and telemetry, such as roles/logging.logWriter, or a custom role"
+        refuse(f"{role} is not a role for jobs and nodes", hint)
     return role
 
 
 def _not_the_internet(text: str) -> str:
     return (
-        refuse("this is the whole Internet", "leave it out: the DNS endpoint is there") if text.endswith("/0") else text
+        refuse("this range is the whole Internet", "leave it out, and use the DNS endpoint")
+        if text.endswith("/0")
+        else text
     )
 
 
 def _new_enough(version: str) -> str:
     if int(version.split(".")[1]) < 32:
-        refuse(f"GKE no longer creates clusters of {version}", "leave it out, for the release channel's own")
+        refuse(f"GKE no longer creates clusters of {version}", "leave it out to use the version of the release channel")
     return version
 
 
 def _shutdown(seconds: int) -> int:
-    return seconds if seconds in (0, 30, 120) else refuse(f"GKE has no {seconds} seconds", "write 0, 30 or 120")
+    return (
+        seconds
+        if seconds in (0, 30, 120)
+        else refuse(f"GKE does not offer a delay of {seconds} seconds", "write 0, 30 or 120")
+    )
 
 
 _COUNT = Integer(0)
@@ -100,12 +106,12 @@ Capacity = Literal["on-demand", "spot", "reservation", "flex-start"]
 
 def _alert(what: str) -> str:
     known = ("failed_per_hour", "longest_seconds", "waiting_seconds", "chips")
-    return what if what in known else refuse(f"{what} raises no alert", f"write one of {', '.join(known)}")
+    return what if what in known else refuse(f"there is no alert for {what}", f"write one of {', '.join(known)}")
 
 
 def _encrypted(what: str) -> str:
     known = ("cluster", "disks", "bucket", "images", "metrics", "jobs")
-    return what if what in known else refuse(f"{what} has no key of its own", f"write one of {', '.join(known)}")
+    return what if what in known else refuse(f"{what} cannot have a key", f"write one of {', '.join(known)}")
 
 
 _CHANNEL = Text(
@@ -141,42 +147,42 @@ class ClusterSpec(Model):
     zone: str = field(ZONE, "Zone of the slices.", "us-central2-b")
     cpu_zone: str | None = field(
         ZONE,
-        "Zone of the nodes without TPUs; that of the slices, or the parent of an AI zone.",
+        "Zone of the nodes without TPUs (default: that of the slices, or the parent of an AI zone).",
         "us-central2-b",
         default=None,
     )
-    any_zone: bool = field(Flag(), "Whether to take a zone that is not known to have the TPUs.", True, default=False)
+    any_zone: bool = field(Flag(), "Whether to accept a zone that is not known to have the TPUs.", True, default=False)
     artifact_repository_bucket_name: str = field(_BUCKET, "Bucket for datasets, checkpoints and logs.", "my-artifacts")
     network_name: str = field(_named(52), "Name of the network.", "tpu-network")
     subnet_name: str = field(_named(52), "Name of the subnet.", "tpu-subnet")
     cluster_name: str = field(_named(40), "Name of the cluster.", "tpu-cluster")
     create_network: bool = field(
-        Flag(), "Whether to create the network; false: it exists, and is left as it is.", False, default=True
+        Flag(), "Whether to create the network; false: use an existing one without changing it.", False, default=True
     )
     create_subnet: bool = field(
         Flag(),
-        "Whether to create the subnet; false: it exists, with two ranges for clusters.",
+        "Whether to create the subnet; false: use an existing one with two ranges for clusters.",
         False,
         default=True,
     )
     create_nat: bool | None = field(
-        Flag(), "Whether to create a NAT for the subnet; it comes with the network if left out.", True, default=None
+        Flag(), "Whether to create a NAT for the subnet (default: if the network is created).", True, default=None
     )
     network_project_id: str | None = field(
         PROJECT, "Host project of a Shared VPC that network and subnet are of.", "my-host-project", default=None
     )
-    pods_range_name: str | None = field(_named(63), "Range of the pods in a subnet that exists.", "pods", default=None)
+    pods_range_name: str | None = field(_named(63), "Range of the pods in an existing subnet.", "pods", default=None)
     services_range_name: str | None = field(
-        _named(63), "Range of the services in a subnet that exists.", "services", default=None
+        _named(63), "Range of the services in an existing subnet.", "services", default=None
     )
     create_bucket: bool = field(
-        Flag(), "Whether to create the bucket; false: it exists, and is left as it is.", False, default=True
+        Flag(), "Whether to create the bucket; false: use an existing one without changing it.", False, default=True
     )
     tf_state_bucket: str | None = field(
-        _BUCKET, "Bucket of Terraform's state; PROJECT-tf-state if left out.", "my-tf-state", default=None
+        _BUCKET, "Bucket of Terraform's state (default: PROJECT-tf-state).", "my-tf-state", default=None
     )
     tf_state_prefix: str | None = field(
-        _PREFIX, "Folder in it; one for each cluster if left out.", "gke-tpu-training-environment", default=None
+        _PREFIX, "Folder in that bucket (default: one for each cluster).", "gke-tpu-training-environment", default=None
     )
     tpu_type: str | None = field(TEXT, "Type of the slices.", "v4-32", default=None)
     tpu_machine_type: str | None = field(
@@ -187,7 +193,7 @@ class ClusterSpec(Model):
     num_tpu_pools: int = field(Integer(0, checks.MOST_POOLS), "Number of slices.", 2, default=1)
     tpu_pools: dict[str, Pool] | None = field(
         Named(_named(40), Sub(Pool)),
-        "The pools by name, in place of num_tpu_pools.",
+        "Pools by name, instead of num_tpu_pools.",
         {"tpu-node-pool-1": {}},
         default=None,
     )
@@ -214,9 +220,11 @@ class ClusterSpec(Model):
         default=None,
     )
     tpu_workload_policy: str | None = field(TEXT, "Workload policy of tpu7x slices.", "mine", default=None)
-    enable_tpu_autoscaling: bool = field(Flag(), "Whether slices come and go with jobs.", True, default=False)
+    enable_tpu_autoscaling: bool = field(
+        Flag(), "Whether slices are created and deleted with jobs.", True, default=False
+    )
     tpu_node_pool_name_prefix: str = field(
-        _named(38), "What names of pools begin with.", "tpu-node-pool", default="tpu-node-pool"
+        _named(38), "Prefix of the names of pools.", "tpu-node-pool", default="tpu-node-pool"
     )
     multislice_group_name: str = field(
         Text(Form("[A-Za-z0-9](?:[-_.A-Za-z0-9]*[A-Za-z0-9])?", "use letters, digits, -, _ and .", 63)),
@@ -226,15 +234,18 @@ class ClusterSpec(Model):
     )
     tpu_max_pods_per_node: int = field(Integer(15, 256), "Pods on a TPU host.", 16, default=16)
     tpu_disk_size: int = field(Integer(10), "Boot disk of TPU hosts in GB.", 100, default=100)
-    num_of_chips: int | None = field(_COUNT, "Chips of all slices; it follows from them.", 32, default=None)
+    num_of_chips: int | None = field(_COUNT, "Total of chips (default: computed from the slices).", 32, default=None)
     cpu_pool_node_count: int = field(Integer(1, 1000), "Nodes without TPUs.", 3, default=3)
     cpu_pool_machine_type: str = field(
         _named(63), "Machine type of the nodes without TPUs.", "n2-standard-4", default="n2-standard-4"
     )
     cpu_pool_disk_type: str | None = field(
-        _named(63), "Boot disks of the nodes without TPUs; what their machine boots from.", "pd-balanced", default=None
+        _named(63),
+        "Type of the boot disks of nodes without TPUs (default: by their machine type).",
+        "pd-balanced",
+        default=None,
     )
-    cpu_pool_disk_size: int = field(Integer(10), "Their size in GB.", 200, default=200)
+    cpu_pool_disk_size: int = field(Integer(10), "Size of those boot disks in GB.", 200, default=200)
     cpu_pool_max_pods_per_node: int = field(Integer(32, 256), "Pods on such a node.", 64, default=64)
     subnet_ip_range: str = field(_RANGE, "Addresses of the nodes.", "10.129.0.0/20", default="10.129.0.0/20")
     pods_ip_range: str = field(_RANGE, "Addresses of the pods.", "192.168.64.0/20", default="192.168.64.0/20")
@@ -249,7 +260,7 @@ class ClusterSpec(Model):
         TEXT, "Its description.", "for training", default="GKE cluster for running TPU training workloads"
     )
     gke_version: str | None = field(
-        _VERSION, "Version of GKE; the channel's own if left out.", "1.34.1-gke.3084001", default=None
+        _VERSION, "Version of GKE (default: that of the release channel).", "1.34.1-gke.3084001", default=None
     )
     release_channel: Literal["RAPID", "REGULAR", "STABLE", "EXTENDED", "UNSPECIFIED"] = field(
         Choice("RAPID", "REGULAR", "STABLE", "EXTENDED", "UNSPECIFIED"),
@@ -257,10 +268,12 @@ class ClusterSpec(Model):
         "REGULAR",
         default="REGULAR",
     )
-    deletion_protection: bool = field(Flag(), "Whether the cluster is guarded.", False, default=False)
+    deletion_protection: bool = field(
+        Flag(), "Whether the cluster is protected against deletion.", False, default=False
+    )
     labels: dict[str, str] = field(Named(LABEL, TEXT), "Labels.", {"team": "research"}, default={})
     create_service_accounts: bool = field(
-        Flag(), "Whether Terraform makes both accounts; bootstrap does if not.", False, default=False
+        Flag(), "Whether Terraform creates both accounts; otherwise bootstrap does.", False, default=False
     )
     tpu_sa_name: str = field(_ACCOUNT, "Account of the workloads.", "cloud-tpu-sa", default="cloud-tpu-sa")
     tpu_sa_roles: tuple[str, ...] = field(
@@ -282,17 +295,17 @@ class ClusterSpec(Model):
     tpu_namespace: str = field(LABEL, "Namespace of the workloads.", "tpu-training", default="tpu-training")
     force_destroy: bool = field(Flag(), "Whether destroy may delete the bucket's data.", False, default=False)
     artifact_registry_name: str | None = field(
-        _named(63), "Repository for images; the cluster's name if left out.", "images", default=None
+        _named(63), "Repository for images (default: the cluster's name).", "images", default=None
     )
     create_artifact_registry: bool = field(
-        Flag(), "Whether to create the repository for images; false: it exists.", False, default=True
+        Flag(), "Whether to create the repository for images; false: use an existing one.", False, default=True
     )
     artifact_registry_location: str | None = field(
-        _LOCATION, "Region or multi-region of the repository; services_region if left out.", "us", default=None
+        _LOCATION, "Region or multi-region of the repository (default: services_region).", "us", default=None
     )
     enable_tensorboard: bool = field(Flag(), "Whether there is a TensorBoard instance.", True, default=True)
     tensorboard_region: str | None = field(
-        REGION, "Region of TensorBoard; near the cluster if left out.", "us-central1", default=None
+        REGION, "Region of TensorBoard (default: near the cluster).", "us-central1", default=None
     )
     firestore_database: str | None = field(
         _named(63), "Firestore database for the job queue.", "tpu-jobs", default=None
@@ -301,26 +314,31 @@ class ClusterSpec(Model):
         LABEL, "Team whose queued jobs get a dashboard and alerts.", "research", default=None
     )
     queue_alert_limits: dict[str, int] = field(
-        Named(Text(None, _alert), Integer(1)), "What raises an alert of the job queue.", {"chips": 64}, default={}
+        Named(Text(None, _alert), Integer(1)), "Alerts of the job queue to enable.", {"chips": 64}, default={}
     )
     queue_notification_channels: tuple[str, ...] = field(
         Items(_CHANNEL, 16),
-        "Channels of Cloud Monitoring that hear of alerts of the job queue.",
+        "Notification channels of Cloud Monitoring for alerts of the job queue.",
         ["projects/my-project-1/notificationChannels/123"],
         default=(),
     )
     services_region: str | None = field(
-        REGION, "Region of images and Firestore, and of TensorBoard where it has it.", "us-central1", default=None
+        REGION, "Region of images and Firestore, and of TensorBoard where available.", "us-central1", default=None
     )
     kms_keys: dict[str, str] = field(
         Named(Text(None, _encrypted), _KMS_KEY),
-        "Keys that encrypt what is stored.",
+        "Keys that encrypt stored data.",
         {"bucket": "projects/p/locations/us-central2/keyRings/r/cryptoKeys/k"},
         default={},
     )
-    binary_authorization: bool = field(Flag(), "Whether a policy decides which images run.", True, default=False)
+    binary_authorization: bool = field(
+        Flag(), "Whether Binary Authorization decides which images run.", True, default=False
+    )
     security_posture: Literal["DISABLED", "BASIC", "ENTERPRISE"] | None = field(
-        Choice("DISABLED", "BASIC", "ENTERPRISE"), "How closely GKE watches workloads.", "BASIC", default=None
+        Choice("DISABLED", "BASIC", "ENTERPRISE"),
+        "Mode of GKE's security posture scanning of workloads.",
+        "BASIC",
+        default=None,
     )
     immutable_tags: bool = field(Flag(), "Whether tags of images never move.", True, default=False)
 
@@ -379,7 +397,7 @@ def load(path: Path | None, sets: Sequence[str] = ()) -> ClusterSpec:
         root.value = {}
     if not isinstance(root.value, dict):
         hint = "start with the line project_id: my-project-1"
-        raise Invalid(Problem(root.where, "a cluster file is made of lines such as key: value", hint))
+        raise Invalid(Problem(root.where, "a cluster file has lines of the form key: value", hint))
     found += overrides.apply(root, [_quoted(item) for item in sets], {})
     return ClusterSpec.from_node(root, found)
 

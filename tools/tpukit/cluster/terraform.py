@@ -44,7 +44,7 @@ def check(name: str) -> str:
         number = tuple(int(part) for part in version.partition("-")[0].split("."))
     except (ValueError, KeyError, TypeError):
         raise TpukitError(
-            f"`{name} version -json` does not say its version", hint=f"install Terraform {need} or newer"
+            f"`{name} version -json` did not print its version", hint=f"install Terraform {need} or newer"
         ) from None
     if number < MINIMUM:
         raise TpukitError(f"{name} {version} is too old", hint=f"install {need} or newer")
@@ -116,8 +116,8 @@ class Terraform:
         done = programs.stream(command, take, on_leave=on_leave, env=_QUIET, log=log, inherit=self.inherit)
         if done.presses > 1:
             raise Conflict(
-                f"{doing} was killed half-way",
-                hint="the state may be locked, and what was under way is unknown to it: "
+                f"{doing} was killed before it finished",
+                hint="the state may be locked, and unfinished changes are missing from it: "
                 f"`{self.program} -chdir={self.folder} force-unlock ID`, then plan again",
             )
         if done.code and not done.presses:

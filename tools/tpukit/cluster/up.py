@@ -89,9 +89,11 @@ class Up:
         for line in running_costs.lines(running_costs.estimate(self._spec)):
             self._say(line)
         made = "".join(f"\n  {title}" for title in lacking)
-        self._say(f"The project {self._spec.project_id} lacks:{made}\nThe plan of the cluster follows, and asks again.")
+        self._say(
+            f"The project {self._spec.project_id} lacks:{made}\nThe cluster plan follows, with a second question."
+        )
         if not self._ask(f"Enable the APIs and create these in {self._spec.project_id}?"):
-            raise Cancelled("nothing was made", hint="`tpu cluster up` asks again")
+            raise Cancelled("nothing was created", hint="`tpu cluster up` asks again")
 
     def _apply(self) -> None:
         refused = False
@@ -104,7 +106,7 @@ class Up:
 
         self._way.apply(ask)
         if refused:
-            raise Cancelled("nothing was made", hint="`tpu cluster up` shows it again and asks again")
+            raise Cancelled("nothing was created", hint="`tpu cluster up` shows it again and asks again")
         self._outputs = self._way.outputs()
 
     def _credentials(self) -> None:
@@ -130,7 +132,7 @@ class Up:
 
         cluster, account = Cluster(context=self._context), self._spec.tpu_sa_name
         change = registry.plan(cluster, request(self._spec.tpu_namespace, members=self._members), account)
-        registry.apply(cluster, change, account, self._clock)
+        registry.apply(cluster, change, account, self._clock, self._say)
 
     def _queue(self) -> Command:
         team = self._spec.tpu_namespace

@@ -41,7 +41,7 @@ class Workspace:
         """Update the copy to match the source. Terraform's own files in it are kept."""
         wanted = {path.relative_to(self.source): path for path in self._files()}
         if not any(path.suffix == ".tf" for path in wanted):
-            raise NotFound(f"there are no Terraform files in {self.source}", hint="name their folder with --modules")
+            raise NotFound(f"there are no Terraform files in {self.source}", hint="pass their folder with --modules")
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         for old in self.folder.rglob("*.tf"):
             relative = old.relative_to(self.folder)
@@ -78,8 +78,10 @@ class Workspace:
                     break
                 except BlockingIOError:
                     if wait is None:
-                        hint = "wait until it is done; `tpu cluster up` waits by itself"
-                        message = "another `tpu cluster` works on this cluster from this machine, or its Terraform"
+                        hint = "wait until that command has ended; `tpu cluster up` waits by itself"
+                        message = (
+                            "another `tpu cluster`, or its Terraform, is working on this cluster from this machine"
+                        )
                         raise Conflict(message, hint=hint) from None
                 wait()
             yield file.fileno()

@@ -32,7 +32,7 @@ class Access:
     ) -> None:
         """Initialize; `verify` returns the verified address of an identity token, or raises Unauthenticated."""
         if not token and not (emails and verify):
-            raise Invalid("the queue would have no callers: give a token, or accounts with --allow")
+            raise Invalid("no caller could use the queue: pass a token file, or accounts with --allow")
         self._token, self._emails, self._verify, self._now = token, frozenset(emails), verify, now
         self._verified: dict[str, tuple[float, str]] = {}
 
@@ -44,14 +44,16 @@ class Access:
         scheme, _, shown = header.partition(" ")
         shown = shown.strip()
         if scheme.lower() != "bearer" or not shown:
-            raise Unauthenticated("no token was shown", hint=_HINT)
+            raise Unauthenticated("the request has no token", hint=_HINT)
         if self._token and hmac.compare_digest(shown.encode("utf-8", "replace"), self._token.encode()):
             return "token"
         if self._verify is None:
-            raise Unauthenticated("this is not the token of this service", hint=_HINT)
+            raise Unauthenticated("the token is not valid for this service", hint=_HINT)
         email = self._email(shown)
         if email not in self._emails:
-            raise Denied(f"{email} may not use this queue", hint="its operator allows accounts with --allow")
+            raise Denied(
+                f"{email} may not use this queue", hint="the operator of the queue allows accounts with --allow"
+            )
         return email
 
     def _email(self, shown: str) -> str:
@@ -73,7 +75,7 @@ def read_token(path: Path) -> str:
     except (OSError, UnicodeDecodeError) as error:
         raise Invalid(f"the token cannot be read from {path}: {error}") from error
     if len(token) < SHORTEST_TOKEN or not token.isascii() or any(letter.isspace() for letter in token):
-        hint = "`openssl rand -hex 32` makes one"
+        hint = "`openssl rand -hex 32` creates one"
         raise Invalid(f"{path} holds no token: {SHORTEST_TOKEN} or more letters and digits in one line", hint=hint)
     return token
 

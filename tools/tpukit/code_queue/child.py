@@ -123,23 +123,25 @@ class Child:
             return Outcome(Reason.CANCELLED, logs=logs)
         report = self._report()
         if not report:
-            what = f"the process around the code ended ({_exit(self._process.returncode)})"
+            what = f"the process that runs the code ended ({_exit(self._process.returncode)})"
             return Outcome(Reason.HOST_LOST, error=f"{what}: {logs[-300:]}", logs=logs)
         if report["killed"] == "timeout":
-            return Outcome(Reason.TIMEOUT, error=f"it ran longer than its timeout of {timeout:g} s", logs=logs)
+            return Outcome(Reason.TIMEOUT, error=f"the job ran longer than its timeout of {timeout:g} s", logs=logs)
         if report["killed"] == "memory":
-            return Outcome(Reason.OUT_OF_MEMORY, error=f"it took more than {self._memory()}", logs=logs)
+            return Outcome(Reason.OUT_OF_MEMORY, error=f"the job used more than {self._memory()}", logs=logs)
         if report["killed"]:
-            return Outcome(Reason.USER_ERROR, error=f"it had {report['killed']}", logs=logs)
+            return Outcome(Reason.USER_ERROR, error=f"the job had {report['killed']}", logs=logs)
         result = self._result()
         if result is None and report["status"] == -signal.SIGABRT and "," in os.environ.get("TPU_WORKER_HOSTNAMES", ""):
             # JAX aborts this way when another host is lost.
-            return Outcome(Reason.PEER_LOST, error="the hosts of the slice lost each other", logs=logs)
+            return Outcome(
+                Reason.PEER_LOST, error="the hosts of the slice lost their connection to each other", logs=logs
+            )
         if result is None:
-            said = f"the program left before its end ({_exit(report['status'])})"
+            said = f"the program exited early ({_exit(report['status'])})"
             return Outcome(Reason.USER_ERROR, error=said, logs=logs)
         if result.get("kind") == "memory":
-            error = f"it took more than {self._memory()}\n{result['error']}"
+            error = f"the job used more than {self._memory()}\n{result['error']}"
             return Outcome(Reason.OUT_OF_MEMORY, error=error, logs=logs)
         if result.get("kind") == "hosts":
             return Outcome(Reason.HOST_LOST, error=str(result["error"])[:OUTPUT], logs=logs)

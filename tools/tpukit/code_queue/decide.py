@@ -103,7 +103,7 @@ def unfit(entry: Entry[QueuedJob], job: QueuedJob, why: str, now: float) -> tupl
     alike.
     """
     now = _later(job, now)
-    said = str(job.error) if job.status == FAILED and job.error else f"its document cannot be stored: {why}"
+    said = str(job.error) if job.status == FAILED and job.error else f"the document of the job cannot be stored: {why}"
     if job.status not in ENDED:
         job = _end(job, FAILED, Reason.CANNOT_START, said, now)
     own = {name: tame(getattr(job, name)) for name in ("challenge_number", "code", "timeout", "metadata", "priority")}

@@ -148,7 +148,9 @@ class QueueRecords:
             known = ", ".join((*ACTIVE, *ENDED))
             job = replace(entry.value, status=PENDING)
             with suppress(Conflict):  # its application rewrote it meanwhile
-                self._store.put(TPU_JOBS, *_refused(entry, job, f"status: {entry.value.status!r} is none of {known}"))
+                self._store.put(
+                    TPU_JOBS, *_refused(entry, job, f"status: {entry.value.status!r} is not one of {known}")
+                )
 
 
 def _refused(entry: Entry[QueuedJob], job: QueuedJob, why: str) -> tuple[Entry[QueuedJob], QueuedJob]:

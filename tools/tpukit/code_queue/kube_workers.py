@@ -94,5 +94,5 @@ def _seen(one: Doc | None, stuck: tuple[Reason, str] | None) -> tuple[bool, Reas
         if condition.get("type") == "Failed":
             return True, Reason.HOST_LOST, f"its pod failed: {said}"
         if condition.get("type") in ("Complete", "Completed"):  # the record still says scheduled
-            return True, Reason.HOST_LOST, "its worker ended without having run it"
+            return True, Reason.HOST_LOST, "its worker ended without running the job"
     return (True, *stuck) if stuck else (True, None, "")

@@ -85,7 +85,7 @@ def app(client: Client, access: Access, results: str) -> Starlette:
         try:
             await _thread(client.ping)
         except TpukitError:
-            return PlainTextResponse("the store is away\n", 503)
+            return PlainTextResponse("the store is unreachable\n", 503)
         return PlainTextResponse("ready\n")
 
     routes = [
@@ -174,7 +174,7 @@ def _states(request: Request) -> list[str]:
         raise Invalid(f"there is no parameter {min(foreign)!r}", hint="status and limit")
     asked = request.query_params.getlist("status")
     if unknown := [one for one in asked if one not in (*ACTIVE, *ENDED)]:
-        raise Invalid(f"status: there is no {unknown[0]!r}", hint=f"one of {', '.join((*ACTIVE, *ENDED))}")
+        raise Invalid(f"status: {unknown[0]!r} does not exist", hint=f"one of {', '.join((*ACTIVE, *ENDED))}")
     return asked
 
 
@@ -211,10 +211,10 @@ async def _unrouted(request: Request, error: Exception) -> Response:
     from starlette.exceptions import HTTPException
 
     assert isinstance(error, HTTPException)
-    problem = Problem(str(error.detail), "GET /openapi.json says what there is")
+    problem = Problem(str(error.detail), "GET /openapi.json lists all paths")
     return _json(msgspec.to_builtins(problem), error.status_code, dict(error.headers or {}))
 
 
 async def _failed(request: Request, error: Exception) -> Response:
     log.error("%s %s failed", request.method, request.url.path, exc_info=error)
-    return _json(msgspec.to_builtins(Problem("an error of this service; its log has more")), 500)
+    return _json(msgspec.to_builtins(Problem("internal error; the log of this service has details")), 500)

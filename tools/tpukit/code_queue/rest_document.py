@@ -21,16 +21,20 @@ _SCHEMAS = "#/components/schemas/{name}"
 
 class Submission(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     code: Annotated[str, Meta(pattern=r"\S", description="A Python program; it leaves its answer in `result`.")]
-    timeout: Annotated[float, Meta(gt=0, le=LONGEST_TIMEOUT, description="Seconds that it may run.")] = TIMEOUT
+    timeout: Annotated[float, Meta(gt=0, le=LONGEST_TIMEOUT, description="Limit of the running time, in seconds.")] = (
+        TIMEOUT
+    )
     challenge_number: Annotated[int, Meta(ge=-(2**53), le=2**53)] | None = None
-    priority: Annotated[float, Meta(ge=-100, le=100, description="Higher goes first.")] = 0
+    priority: Annotated[float, Meta(ge=-100, le=100, description="Priority; higher runs first.")] = 0
     unique: Annotated[
-        str, Meta(max_length=500, description="A key of which there is one job: sent again, it is the same one.")
+        str, Meta(max_length=500, description="A key that is sent once: a second job with this key is the first one.")
     ] = ""
     metadata: Annotated[
         dict[str, Any], Meta(description="Returned with the job; `tpu` names the slice that it needs.")
     ] = msgspec.field(default_factory=dict)
-    max_faults: Annotated[int, Meta(ge=1, le=1000, description="Attempts that the infrastructure may lose.")] = ATTEMPTS
+    max_faults: Annotated[int, Meta(ge=1, le=1000, description="Limit of attempts lost by the infrastructure.")] = (
+        ATTEMPTS
+    )
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -45,13 +49,13 @@ def openapi() -> dict[str, Any]:
     record = schemas.pop("QueuedJob")
     schemas["Job"] = {
         "title": "Job",
-        "description": "Times are seconds since 1970, 0 for what has not happened.",
+        "description": "Times are seconds since 1970; 0 means not yet.",
         "type": "object",
         "properties": {"id": {"type": "string"}, **record["properties"]},
         "required": ["id", *record["properties"]],
     }
     listed = {"type": "array", "items": {"$ref": _SCHEMAS.format(name="Job")}}
-    more = {"type": "boolean", "description": "There are more than `limit`."}
+    more = {"type": "boolean", "description": "True if more than `limit` jobs match."}
     schemas["Jobs"] = {"type": "object", "properties": {"jobs": listed, "more": more}, "required": ["jobs", "more"]}
     return {
         "openapi": "3.1.0",
@@ -87,23 +91,23 @@ def _paths() -> dict[str, Any]:
             "get": _operation("listJobs", "Jobs, newest first.", 200, "Jobs", (400,), parameters=[status, limit]),
             "post": _operation(
                 "submitJob",
-                "Send a job. With `unique`, the one that was sent before where there is one.",
+                "Send a job. With `unique`, return an earlier job with that key if there is one.",
                 201,
                 "Job",
                 (400, 413),
                 requestBody={"required": True, "content": _json("Submission")},
             ),
         },
-        "/v1/jobs/{job_id}": {**one, "get": _operation("showJob", "All that is known of a job.", 200, "Job", (404,))},
+        "/v1/jobs/{job_id}": {**one, "get": _operation("showJob", "A job with all its fields.", 200, "Job", (404,))},
         "/v1/jobs/{job_id}/result": {
             **one,
-            "get": _operation("getResult", "All of the result of a completed job.", 200, "", (404, 409)),
+            "get": _operation("getResult", "The whole result of a completed job.", 200, "", (404, 409)),
         },
         "/v1/jobs/{job_id}/cancel": {
             **one,
             "post": _operation(
                 "cancelJob",
-                "Cancel a job: one that waits at once, one that runs as soon as its worker hears of it.",
+                "Cancel a job: one that waits at once, one that runs as soon as its worker sees the request.",
                 200,
                 "Job",
                 (404, 409),
@@ -114,7 +118,7 @@ def _paths() -> dict[str, Any]:
             "post": _operation("retryJob", "Send a job that has ended again.", 200, "Job", (404, 409)),
         },
         "/openapi.json": {"get": _operation("describe", "This document.", 200, "object", ())},
-        "/healthz": {"get": _probe("live", "Whether the process is there.")},
+        "/healthz": {"get": _probe("live", "Whether the process runs.")},
         "/readyz": {"get": _probe("ready", "Whether it reaches its store.", 503)},
     }
 
@@ -123,8 +127,12 @@ def _operation(
     name: str, summary: str, status: int, schema: str, refused: tuple[int, ...], **more: Any
 ) -> dict[str, Any]:
     content = _json(schema) if schema else {"text/plain": {"schema": {"type": "string"}}}
-    said = {400: "Not as it must be.", 401: "It is not known who asks.", 403: "Not allowed.", 404: "No such job."}
-    said |= {409: "Its state forbids this.", 413: "Too large.", 503: "The store is away; try again."}
+    said = {400: "The request is not valid.", 401: "Not signed in.", 403: "Not allowed.", 404: "No such job."}
+    said |= {
+        409: "The state of the job does not allow this.",
+        413: "Too large.",
+        503: "The store is unreachable; try again.",
+    }
     responses: dict[str, Any] = {str(status): {"description": "Done.", "content": content}}
     for code in sorted({*refused, 400, 401, 403, 503}):
         responses[str(code)] = {"description": said[code], "content": _json("Problem")}

@@ -47,7 +47,9 @@ def start(client: Client, access: Access, results: str, *, port: int, bind: str)
         listener.listen(128)
     except OSError as error:
         listener.close()
-        raise Conflict(f"{bind}:{port} cannot be served: {error.strerror}", hint="--port names another") from error
+        raise Conflict(
+            f"{bind}:{port} cannot be served: {error.strerror}", hint="choose another port with --port"
+        ) from error
     try:
         return Server(listener, client, access, results)
     except ImportError as error:

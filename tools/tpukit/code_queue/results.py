@@ -42,7 +42,7 @@ class Results:
         name = f"{key}/{job.attempts}.txt"
         address = f"{self._address}/{name}"
         if job.result_uri != address or Path(name).parts != (key, f"{job.attempts}.txt") or key == "..":
-            raise Conflict(f"the result of {key} is in {job.result_uri}, which is not read from here")
+            raise Conflict(f"the result of {key} is in {job.result_uri}, which this client cannot read")
         if address.startswith("gs://"):
             from tpukit.google.objects import download
 

@@ -41,7 +41,7 @@ class Service:
             lambda: tick,
             say,
             store="the store",
-            meanwhile="code that runs goes on; ",
+            meanwhile="running code continues; ",
             passed=metrics.round,
             failed=metrics.store_error,
             kernel=driver.kernel,
@@ -126,10 +126,10 @@ class Metrics:
         lines = [
             *metric(f"{name}_jobs", "gauge", "Jobs that have not ended, by status.", active),
             *metric(f"{name}_oldest_seconds", "gauge", "Age of the oldest job that waits.", {(): oldest}),
-            *metric(f"{name}_longest_seconds", "gauge", "How long the longest one runs.", {(): longest}),
+            *metric(f"{name}_longest_seconds", "gauge", "Running time of the longest-running job.", {(): longest}),
             *metric(f"{name}_leader", "gauge", "Whether this process supervises.", {(): float(self._leading())}),
             *metric(f"{name}_rounds_total", "counter", "Rounds over all jobs.", {(): float(rounds)}),
-            *metric(f"{name}_store_errors_total", "counter", "Times the store was away.", {(): float(errors)}),
+            *metric(f"{name}_store_errors_total", "counter", "Times the store was unreachable.", {(): float(errors)}),
             *metric(f"{name}_troubles_total", "counter", "Errors of jobs, by class.", troubles),
         ]
         return "".join(f"{line}\n" for line in lines)

@@ -41,16 +41,16 @@ def hopeless(pods: Sequence[Doc], workload: Doc | None, now: float, patience: fl
     oldest = min((seconds(str(pod["metadata"].get("creationTimestamp") or "")) for pod in pods), default=now)
     trouble = image_trouble(pods)
     if trouble and (trouble.hopeless or now - oldest > PASSING_SECONDS):
-        return Reason.BAD_IMAGE, f"its image cannot be had: {trouble.said}"
+        return Reason.BAD_IMAGE, f"its image cannot be pulled: {trouble.said}"
     for pod in pods:
         if now - oldest > PASSING_SECONDS and (said := _container_waits(pod)):
-            return Reason.CANNOT_START, f"its container cannot be made: {said}"
+            return Reason.CANNOT_START, f"its container cannot be created: {said}"
         placed = condition(pod, "PodScheduled")
         if placed and placed.get("status") == "False" and placed.get("reason") == "Unschedulable":
             waited = now - seconds(str(placed.get("lastTransitionTime") or ""))
             if waited > patience:
                 said = str(placed.get("message", ""))
-                return Reason.NO_CAPACITY, f"there was no node for it in {patience / 60:.0f} minutes: {said}"
+                return Reason.NO_CAPACITY, f"no node was available for it in {patience / 60:.0f} minutes: {said}"
     return None
 
 
@@ -69,5 +69,5 @@ def _refused(workload: Doc, now: float) -> tuple[Reason, str] | None:
     said = str(reserved.get("message", ""))
     since = seconds(str(reserved.get("lastTransitionTime") or ""))
     if _NEVER.search(said) and not _LATER.search(said) and now - since > PASSING_SECONDS:
-        return Reason.NO_QUOTA, f"its team's queue can never have what it asks for: {said}"
+        return Reason.NO_QUOTA, f"its team's queue can never grant its request: {said}"
     return None

@@ -87,10 +87,10 @@ class Worker:
                     if not self.step():
                         self._hint.wait(IDLE_SECONDS)
                 except TpukitError as error:
-                    self._say("queue", f"{error}; tried again")
+                    self._say("queue", f"{error}; retrying")
                     self._leave.wait(5.0)
                 except Exception:
-                    log.exception("a worker failed, and goes on")
+                    log.exception("a worker failed; continuing with the next job")
                     self._leave.wait(5.0)
         finally:
             if self._next:
@@ -230,7 +230,7 @@ class Worker:
                     outcome = self._stored(claim, outcome)
                     wrote = claims.finish(self._store, claim, outcome)
             except Transient as error:
-                self._say(claim.key, f"its end cannot be written yet: {error.message}")
+                self._say(claim.key, f"its end cannot be recorded yet: {error.message}")
                 failures += 1
                 SYSTEM.sleep(retry.growing(failures, 0.2, 5.0))
                 continue
@@ -244,7 +244,7 @@ class Worker:
                 continue
             self._say(claim.key, _sentence(wrote) if wrote else "was taken over by another worker")
             return
-        self._say(claim.key, "its lease was lost: whatever it did is not recorded, and it is taken up again")
+        self._say(claim.key, "its lease was lost: its result is not recorded, and the job runs again")
 
     def _stored(self, claim: Claim, outcome: Outcome) -> Outcome:
         try:
@@ -308,7 +308,7 @@ class _Guard:
             except (Conflict, NotFound):
                 self._give_up()
             except TpukitError as error:
-                log.debug("the lease of %s could not be prolonged: %s", self._claim.key, error)
+                log.debug("the lease of %s could not be renewed: %s", self._claim.key, error)
                 if SYSTEM.monotonic() - renewed > claims.SECONDS * 0.8:
                     self._give_up()
 

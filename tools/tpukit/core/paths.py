@@ -44,5 +44,5 @@ def _folder(kind: str, variable: str, default: str) -> Path:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
         hint = "point $TPUKIT_HOME at a folder that you may write to"
-        raise Denied(f"the folder {folder} cannot be made: {error.strerror}", hint=hint) from error
+        raise Denied(f"the folder {folder} cannot be created: {error.strerror}", hint=hint) from error
     return folder

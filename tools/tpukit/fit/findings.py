@@ -48,7 +48,9 @@ def of(
         found.append(_of_program(answer["error"]))
     if step is None and not found:
         hint = "call the training step in the command, or write `fit: FILE.py:FUNCTION` in the job file"
-        found.append(Finding("no step", "the program ended without a call of a jit function that computes", "", hint))
+        found.append(
+            Finding("no step", "the program ended before it called a jit function that computes something", "", hint)
+        )
     if step is not None:
         found += _of_arguments(step, memories[list(answer["programs"]).index(step)], answer["devices"])
     if step is not None and "hlo" in step:
@@ -98,7 +100,7 @@ def _of_memory(record: Mapping[str, Any], held: Memory, devices: int, where: str
     name = max(parts, key=lambda key: parts[key])
     beside = sum(one["bytes"] for one in record.get("others", ()))
     if beside > 0.5 * parts[name]:
-        text = f"{over}; {_gib(beside)} are arrays that it does not take and that lie beside it on the chips"
+        text = f"{over}; {_gib(beside)} are arrays that it does not take and that are on the chips in addition"
         return Finding("beside", text, where, "delete what is no longer needed, or keep it in host memory")
     if parts[name] > held.temporaries or sum(parts.values()) > held.available:
         of_name = [one for one in record["arguments"] if memory.holder(one["name"]) == name]
@@ -109,7 +111,7 @@ def _of_memory(record: Mapping[str, Any], held: Memory, devices: int, where: str
     made = sum(one["bytes"] for one in record["results"])
     if made > 0.5 * held.temporaries and not record["work"]["model"]:
         result = memory.largest(record["results"], 1)[0]
-        text = f"{over}; most is what it makes: {_gib(made)}, the largest is {_shape(result)}"
+        text = f"{over}; most is its results: {_gib(made)}, the largest is {_shape(result)}"
         return Finding("results", text, where, "give the results a sharding over the mesh, as out_shardings")
     big = record.get("largest", [])
     logits = next((one for one in big if _is_logits(one, record)), None)
@@ -174,9 +176,7 @@ def _of_problems(record: Mapping[str, Any]) -> Iterator[Finding]:
             yield Finding("float64", text, one["line"], "remove jax_enable_x64, or cast to float32", stops=False)
         else:
             text = f"{record['name']} calls the host in each step ({one['operation']}): the chips wait for Python"
-            yield Finding(
-                "host callback", text, one["line"], "return the value and look at it outside of jit", stops=False
-            )
+            yield Finding("host callback", text, one["line"], "return the value and use it outside of jit", stops=False)
 
 
 def _of_traffic(step: Mapping[str, Any], slices: int) -> Iterator[Finding]:
@@ -212,7 +212,7 @@ def _of_program(error: Mapping[str, str]) -> Finding:
     hint = (
         _UNEVEN_HINT
         if kind == "uneven"
-        else "the same happens on a TPU; or write `fit: FILE.py:FUNCTION` in the job file"
+        else "fix this error, which would occur on a TPU too; or write `fit: FILE.py:FUNCTION` in the job file"
     )
     return Finding(kind, what, error["line"], hint)
 

@@ -63,14 +63,14 @@ def _words(plan: Plan) -> tuple[str, str, tuple[str, ...]]:
         return "python3", "function", (plan.spec.fit,)
     python, *rest = plan.command
     if not Path(python).name.startswith("python"):
-        what = f"command: {Path(python).name} is not Python, so its program cannot be carried to its first step"
+        what = f"command: {Path(python).name} is not Python, so `tpu fit` cannot run its program up to the first step"
         raise Invalid(Problem("", what, f"write command: [python, FILE.py, ...], {FUNCTION_HINT}"))
     while rest and rest[0].startswith("-") and rest[0] not in ("-m", "-c", "-"):
         rest = rest[2:] if rest[0] in _VALUES else rest[1:]
     if rest[:1] == ["-m"] and len(rest) > 1:
         return python, "module", tuple(rest[1:])
     if not rest or rest[0].startswith("-"):
-        what = "command: there is no Python file in it that can be carried to its first step"
+        what = "command: it has no Python file that `tpu fit` can run up to the first step"
         raise Invalid(Problem("", what, f"write command: [python, FILE.py, ...], {FUNCTION_HINT}"))
     return python, "script", tuple(rest)
 

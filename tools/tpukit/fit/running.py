@@ -53,7 +53,7 @@ def carry(python: Path, program: Program, env: Mapping[str, str], seconds: float
         if not finished:
             doing = _read(folder / "progress") or "starting"
             raise Unfinished(
-                f"no step after {seconds:.0f} s ({doing})", hint=f"allow more with --timeout, {FUNCTION_HINT}"
+                f"no step after {seconds:.0f} s ({doing})", hint=f"allow more time with --timeout, {FUNCTION_HINT}"
             )
         if not answer.exists():
             raise _died(process.returncode, folder / "log")
@@ -124,7 +124,7 @@ def _read(file: Path) -> str:
 def _died(code: int, log: Path) -> Exception:
     if code == -signal.SIGKILL:
         hint = "compile on a machine with more memory, or scan over the layers so that one of them is compiled"
-        return Denied("the compiler was killed, most likely for want of memory", hint=hint)
+        return Denied("the compiler was killed, most likely because memory ran out", hint=hint)
     text = log.read_text(encoding="utf-8", errors="replace")
     line = next((one for one in reversed(text.splitlines()) if "Check failed" in one or "Error" in one), "")
     what = f"the program ended with exit code {code} before its first step" + (

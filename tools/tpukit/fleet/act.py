@@ -108,7 +108,7 @@ class Acting:
             raise NotYet(f"{worker.tpu} is being recreated")
         login = self.reach.login(worker.zone, node)
         if login is None:
-            raise NotYet(f"{worker.tpu} cannot be reached yet")
+            raise NotYet(f"{worker.tpu} is not reachable yet")
         return node, login
 
     def _node(self, worker: Worker) -> Node | None:

@@ -87,6 +87,6 @@ def _program(folder: Path) -> Iterator[tuple[str, bytes]]:
         content = file.read_bytes()
         size += len(content)
         if size > MOST_BYTES:
-            hint = "give the program a folder of its own, and read large files from the bucket"
+            hint = "move the program into a separate folder, and read large files from the bucket"
             raise Invalid(f"{folder} has more than {MOST_BYTES >> 20} MB of code", hint=hint)
         yield name.as_posix(), content

@@ -201,7 +201,7 @@ def _request(worker: Worker, seen: Seen, now: float) -> Decision[Worker]:
         return Decision(worker)
     if seen.queued in WAITING:
         short = seen.queued == "WAITING_FOR_RESOURCES"
-        words = f"{worker.zone} has no {worker.tpu_type} free now" if short else f"{worker.tpu} is on its way"
+        words = f"{worker.zone} has no {worker.tpu_type} available now" if short else f"{worker.tpu} is being created"
         if short and late:
             return Decision(replace(worker, moving=True, message=words), Delete((_here(worker, seen),)))
         return Decision(replace(worker, message=words))
@@ -227,23 +227,23 @@ def _program(worker: Worker, seen: Seen, now: float) -> Decision[Worker]:
         patience = worker.work.patience if worker.work else 0.0
         worker = replace(worker, ran=host.running)
         if host.frozen or seen.quiet > patience + HUNG_SECONDS:
-            words = f"{worker.tpu}: its program {'is frozen' if host.frozen else 'does not move'}: it is launched again"
+            words = f"{worker.tpu}: its program {'is frozen' if host.frozen else 'does not move'}: it is relaunched"
             return Decision(replace(worker, attempt=host.running), Stop(host.running, seen.node_id), words)
         failures = 0 if seen.shards > worker.base else worker.failures
         return Decision(replace(worker, attempt=host.running, failures=failures, message=host.warning))
     if host.code == 0:
-        return Decision(replace(worker, state="done", message="nothing is left to do"), note=f"{worker.tpu} is done")
+        return Decision(replace(worker, state="done", message="all work is done"), note=f"{worker.tpu} is done")
     if not worker.attempt or (host.code is None and not host.lost):
         return _launch(worker, seen, worker.failures, f"{worker.tpu} is launched")
     failures = worker.failures + 1 if seen.shards <= worker.base else 1
     how = "was lost" if host.code is None else f"ended with exit code {host.code}"
     how += f" ({host.error})" if host.error else ""
     if host.code == PERMANENT:
-        words = host.error or f"its program cannot run: `tpu fleet logs {worker.tpu}` says why"
+        words = host.error or f"its program cannot run: `tpu fleet logs {worker.tpu}` shows why"
     elif failures >= MOST_FAILURES:
-        words = f"its program {how}, {failures} times without a shard: `tpu fleet logs {worker.tpu}` says why"
+        words = f"its program {how}, {failures} times without a shard: `tpu fleet logs {worker.tpu}` shows why"
     else:
-        return _launch(worker, seen, failures, f"{worker.tpu}: its program {how}; it is launched again")
+        return _launch(worker, seen, failures, f"{worker.tpu}: its program {how}; it is relaunched")
     return Decision(replace(worker, state="failed", failures=failures, message=words), note=f"{worker.tpu}: {words}")
 
 

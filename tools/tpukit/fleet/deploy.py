@@ -24,12 +24,18 @@ def check(spec: FleetSpec, *, needs_dataset: bool, needs_program: bool) -> str:
     """Return the root of its bucket; refuse a fleet that cannot be deployed, listing all problems."""
     problems = []
     if not spec.gcs_bucket:
-        problems.append(Problem("--gcs-bucket", "there is no bucket for the dataset and the output", "name one"))
+        problems.append(Problem("--gcs-bucket", "no bucket is given for the dataset and the output", "name one"))
     if needs_dataset and not spec.dataset:
-        hint = "name files: --dataset data.jsonl, or say --skip-dataset"
-        problems.append(Problem("--dataset", "there is no dataset to split", hint))
+        hint = "pass --dataset data.jsonl, or --skip-dataset"
+        problems.append(Problem("--dataset", "no dataset is given", hint))
     if needs_program and not spec.program:
-        problems.append(Problem("--program", "what should the workers do?", "name a function: extract.py:make"))
+        problems.append(
+            Problem(
+                "--program",
+                "no program is given for the workers",
+                "pass --program FILE.py:FUNCTION, such as extract.py:make",
+            )
+        )
     if problems:
         raise Invalid(problems)
     return plans.root_of(spec.gcs_bucket or "")
@@ -80,7 +86,7 @@ def _check_run(root: str, mine: Mapping[str, Any]) -> None:
         raise Invalid(Problem("", f"{output}/run.json cannot be read: {error}", hint)) from error
     differ = [name for name, value in mine.items() if run.get(name) != value]
     if differ:
-        words = ", ".join(f"{name} was {run.get(name)!r}, now it is {mine[name]!r}" for name in differ)
+        words = ", ".join(f"{name} was {run.get(name)!r}, and is {mine[name]!r} now" for name in differ)
         hint = "name another bucket, or a folder in it: --gcs-bucket BUCKET/FOLDER"
         raise Invalid(Problem("", f"{output} has shards of another run: {words}", hint))
 

@@ -127,7 +127,7 @@ class Reach:
             if not str(holder["job"]).startswith("fleet-"):
                 raise Conflict(f"job {holder['job']} runs on {worker.tpu}", hint="stop it first")
             self._ask(login, {"do": "stop", "grace": 0, **holder})
-            raise NotYet(f"an earlier program leaves {worker.tpu}")
+            raise NotYet(f"an earlier program is still stopping on {worker.tpu}")
         if not ready["code"]:
             self._ask(login, {"do": "code", "code": worker.work.code}, archive, UPLOAD_SECONDS)
         start = {"store": self.store, "argv": list(argv), "env": dict(env), "workdir": "~/.tpukit/worker"}
@@ -166,7 +166,7 @@ def _sight(worker: Worker, answer: Answer | Login | TpukitError | None) -> Sight
     if answer is None:
         return Sight(why="it has published no host key", silent=True)
     if isinstance(answer, Login):
-        return Sight(why="it was not asked")
+        return Sight(why="the host was not contacted")
     if isinstance(answer, TpukitError):
         return Sight(why=answer.message, silent=isinstance(answer, Transient))
     if "attempts" not in answer:

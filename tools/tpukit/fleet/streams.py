@@ -122,7 +122,7 @@ def _write(sources: Sequence[Path], folder: Path, count: int, limit: int) -> lis
             made = [stream for some in processes.map(part, mine) for stream in some]
         except BrokenProcessPool as error:
             why = "a process that splits the dataset was killed"
-            raise Transient(why, hint="by the kernel, if memory ran out; then say it again") from error
+            raise Transient(why, hint="the kernel may have run out of memory; run the command again") from error
     return sorted(made, key=lambda stream: stream.name)
 
 

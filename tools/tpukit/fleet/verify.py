@@ -31,7 +31,7 @@ def verify(data: str, output: str, *, contents: bool = True) -> Verdict:
     """Verify the output; with `contents`, read every shard and compare its checksum, else only names and sizes."""
     there = dataset.sizes(output)
     if "run.json" not in there:
-        raise Invalid(f"there is no run.json in {output}: no worker has begun")
+        raise Invalid(f"{output} has no run.json: no worker has started")
     try:
         run = json.loads(dataset.read(f"{output}/run.json"))
         streams = msgspec.json.decode(dataset.read(f"{data}/{MANIFEST}"), type=Streams)
@@ -39,7 +39,7 @@ def verify(data: str, output: str, *, contents: bool = True) -> Verdict:
         raise Invalid(f"{output}/run.json or {data}/{MANIFEST} cannot be read: {error}") from error
     problems = []
     if streams.digest != run["dataset"]:
-        problems.append(f"{data} is not the dataset that the output was made of")
+        problems.append(f"the output was made from another dataset than {data}")
     wanted = expected(streams, run)
     checkpoints = {name: _checkpoint(output, name, there) for name in {name.partition("/")[0] for name in wanted}}
     recorded = {f"{folder}/{one['name']}": one for folder, one in _entries(checkpoints)}

@@ -54,9 +54,9 @@ def load(name: str, bucket: str) -> Plan:
     try:
         return msgspec.json.decode(dataset.read(address), type=Plan)
     except (NotFound, FileNotFoundError) as error:
-        raise NotFound(f"there is no {address}", hint="`tpu fleet deploy` writes it") from error
+        raise NotFound(f"there is no {address}", hint="run `tpu fleet deploy` to write it") from error
     except msgspec.DecodeError as error:
-        raise Invalid(f"{address}: {error}", hint="run `tpu fleet deploy` again: it writes a new one") from error
+        raise Invalid(f"{address}: {error}", hint="run `tpu fleet deploy` again to write a new one") from error
 
 
 def _address(name: str, bucket: str) -> str:

@@ -119,7 +119,7 @@ def _discard(store: Store, gone: Worker, now: float) -> None:
         # A deleted worker that was recreated elsewhere counts where it is now.
         return gone if old.state == "gone" else replace(old, wanted="gone", state="active", moving=False)
 
-    _change(store, gone, how, "it is to be deleted", now)
+    _change(store, gone, how, "it is being deleted", now)
 
 
 def _put(store: Store, worker: Worker, now: float, *, again: bool) -> None:

@@ -58,7 +58,7 @@ def lines(bill: Bill, account: Account | None = None) -> list[str]:
     if best := interval(bill):
         gained = f", {best.usd:,.2f} USD so far" if best.usd else ""
         found.append(
-            f"saving every {best.best:,.0f} s instead of {best.now:,.0f} s would win {100 * best.gain:.1f} % "
+            f"saving every {best.best:,.0f} s instead of {best.now:,.0f} s would save {100 * best.gain:.1f} % "
             f"± {100 * best.error:.1f} % of the running time{gained}"
         )
     for one in choices(account) if account and account.rate.usd else []:

@@ -34,7 +34,7 @@ def of_job(job: Job) -> Rate:
         spec, vms = job.plan["spec"], job.plan.get("vms") or {}
         capacity, slices = spec.get("capacity", "on-demand"), spec.get("slices", 1)
         if not isinstance(capacity, str):
-            return Rate(None, "a reservation costs what its contract says", capacity="reservation")
+            return Rate(None, "the price of a reservation is in its contract", capacity="reservation")
         machine = job.plan["slice"].get("machine_type")
         region = str(job.plan["settings"].get("region") or "")
         return _rate(str(job.plan["slice"]["name"]), machine, int(slices), capacity, region, str(vms.get("zone") or ""))

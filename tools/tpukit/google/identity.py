@@ -45,7 +45,7 @@ class IdentityTokens:
         except Exception as error:  # any error: the token is untrusted input
             raise Unauthenticated("not an identity token of Google for this service") from error
         if claims.get("iss") not in _ISSUERS or claims.get("email_verified") is not True:
-            raise Unauthenticated("the token names no verified address")
+            raise Unauthenticated("the token has no verified e-mail address")
         return str(claims.get("email", ""))
 
     def _get_transport(self) -> Any:

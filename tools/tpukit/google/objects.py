@@ -77,7 +77,7 @@ def upload_file(address: str, file: Path) -> None:
             "POST", url, f"writing {address}", data=content, headers={"Content-Type": "application/octet-stream"}
         )
     if json.loads(answer)["md5Hash"] != sum_:
-        raise Transient(f"{address} is not what {file} is: it was damaged on its way, or the file changed meanwhile")
+        raise Transient(f"{address} differs from {file}: the upload was damaged, or the file changed meanwhile")
 
 
 def names(address: str, most: int) -> list[str]:

@@ -66,9 +66,9 @@ def _account(session: Any) -> str:
     if known and known != "default":
         return str(known)
     body = {"access_token": session.credentials.token}
-    email = ask_json("ask whose token this is", lambda: session.post(_TOKEN_INFO, data=body, timeout=SECONDS)).get(
-        "email"
-    )
+    email = ask_json(
+        "look up the account of the token", lambda: session.post(_TOKEN_INFO, data=body, timeout=SECONDS)
+    ).get("email")
     if not email:
         raise Denied("the account of these credentials is unknown", hint=f"set {ACCOUNT} to your address")
     return str(email)

@@ -19,7 +19,7 @@ from tpukit.core.errors import (
     seconds_of,
 )
 
-SIGN_IN = "`gcloud auth application-default login` says who you are; in a cluster, see Workload Identity"
+SIGN_IN = "run `gcloud auth application-default login`; in a cluster, set up Workload Identity"
 _NO_ROOM = re.compile(
     r"GCE_STOCKOUT|ZONE_RESOURCE_POOL_EXHAUSTED|does not have enough resources|no more capacity|Insufficient reserved",
     re.IGNORECASE,
@@ -61,7 +61,7 @@ def translated(error: Exception, asked: str) -> TpukitError:
         gone = "Transport" in type(error).__name__
         return Transient(f"{asked}: {message}") if gone else Unauthenticated(f"{asked}: {message}", hint=SIGN_IN)
     if status == 0:
-        return Transient(f"{asked} was not answered: {message}")
+        return Transient(f"{asked} got no response: {message}")
     found = _of_status(status, f"{asked}: {message}")
     pause = seconds_of((getattr(getattr(error, "response", None), "headers", None) or {}).get("Retry-After", ""))
     if pause and isinstance(found, Transient):

@@ -108,7 +108,9 @@ class Folder:
             except OSError as error:
                 if error.errno not in _NO_LINKS:
                     raise
-                raise OSError(error.errno, f"{self._root} cannot tell which of two came first: {_MOUNTED}") from error
+                raise OSError(
+                    error.errno, f"{self._root} cannot decide which of two writers was first: {_MOUNTED}"
+                ) from error
         return True
 
     def replace(self, name: str, data: bytes, mark: str, about: Mapping[str, str] | None = None) -> str | None:
@@ -242,7 +244,7 @@ class Bucket:
             except (urllib.error.URLError, http.client.HTTPException, ConnectionError, TimeoutError) as error:
                 said = str(error)
             self._pause(number)
-        raise Away(f"gs://{self._bucket} did not answer {TRIES} times: {said}")
+        raise Away(f"gs://{self._bucket} did not respond in {TRIES} tries: {said}")
 
     def _open(self, method: str, path: str, data: bytes | None = None, kind: str = _BYTES) -> Any:
         headers = {"Content-Type": kind}

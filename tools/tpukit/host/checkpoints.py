@@ -74,13 +74,13 @@ class Checkpoints:
             state, position, sums, error = self._read(step, abstract_state)
             right = self._all_hosts(error is None)
             if right and sums and checksum(state) != sums:
-                right, error = False, ValueError("its arrays are not those that were saved")
+                right, error = False, ValueError("its arrays differ from those that were saved")
             if right:
                 data.set_state(position)
                 self._requested = self._saved = step
                 return state, step
             first_error = first_error or error or RuntimeError(f"another host could not read step {step}")
-            _log.warning("the checkpoint of step %d cannot be read, an older one is tried: %s", step, _brief(error))
+            _log.warning("the checkpoint of step %d cannot be read; trying an older one: %s", step, _brief(error))
         if first_error is not None:
             raise first_error
         return None
@@ -145,4 +145,4 @@ class Checkpoints:
 
 def _brief(error: Exception | None) -> str:
     """Shorten an error: messages of TensorStore can fill pages."""
-    return f"{type(error).__name__}: {str(error)[:200]}" if error else "said by another host"
+    return f"{type(error).__name__}: {str(error)[:200]}" if error else "reported by another host"

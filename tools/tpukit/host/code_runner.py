@@ -205,7 +205,7 @@ def _execute(code: str, limit: int) -> dict[str, Any]:
         result = names.get("result")
         if (numbers := getattr(result, "size", 0)) and isinstance(numbers, int) and 2 * numbers > limit:
             return {
-                "error": f"the result has {numbers:,} numbers, and at most {limit:,} bytes are taken",
+                "error": f"the result has {numbers:,} numbers, and the limit is {limit:,} bytes",
                 "kind": "error",
             }
         text = _text(result)
@@ -215,7 +215,7 @@ def _execute(code: str, limit: int) -> dict[str, Any]:
         return {"error": f"the result cannot be written as text: {_told(error)}", "kind": "error"}
     if text is not None and len(text.encode("utf-8", "replace")) > limit:
         size = len(text.encode("utf-8", "replace"))
-        return {"error": f"the result has {size:,} bytes, and at most {limit:,} are taken", "kind": "error"}
+        return {"error": f"the result has {size:,} bytes, and the limit is {limit:,}", "kind": "error"}
     return {"result": text}
 
 

@@ -99,7 +99,7 @@ class Progress:
             draft.replace(self._path)
         except OSError as error:
             if not self._warned:
-                _log.warning("progress is not reported, training goes on: %s", error)
+                _log.warning("progress cannot be reported; training continues: %s", error)
             self._warned = True
             return False
         return True

@@ -188,5 +188,7 @@ def _must_wait_for_each_step(world: World) -> bool:
     if jax.default_backend() != "cpu" or jax.local_device_count() == 1 or jax.__version_info__ >= (0, 12):
         return False
     if world.index == 0:
-        _log.warning("jax %s can hang on simulated slices: waiting after each step; 0.12 does not", jax.__version__)
+        _log.warning(
+            "jax %s can hang on simulated slices: waiting after each step; 0.12 does not hang", jax.__version__
+        )
     return True

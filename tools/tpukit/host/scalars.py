@@ -64,7 +64,7 @@ class Scalars:
         if isinstance(error, ImportError):
             raise error
         if not self._warned:
-            _log.warning("TensorBoard scalars are lost, training goes on: %s", error)
+            _log.warning("TensorBoard scalars are lost; training continues: %s", error)
         self._warned = True
 
 

@@ -62,7 +62,7 @@ class Run:
             return
         theirs, ours = json.loads(there[0]), json.loads(mine)
         differ = [name for name, value in ours.items() if theirs.get(name) != value]
-        words = ", ".join(f"{name} was {theirs.get(name)!r}, now it is {ours[name]!r}" for name in differ)
+        words = ", ".join(f"{name} was {theirs.get(name)!r}, and is {ours[name]!r} now" for name in differ)
         raise Disagreement(f"the output folder has shards of another run: {words}. Name another folder")
 
 
@@ -148,7 +148,7 @@ class Extraction:
         try:
             return {int(one["index"]): one for one in json.loads(content)["shards"]}
         except (ValueError, KeyError, TypeError) as error:
-            _log.warning("%s cannot be read and is written again: %s", self._stream.checkpoint, error)
+            _log.warning("%s cannot be read and is recreated: %s", self._stream.checkpoint, error)
             return {}
 
     def _fetched(self, folder: Path) -> Path:
@@ -156,7 +156,7 @@ class Extraction:
         for _ in range(FETCHES):
             if self._data.fetch(self._stream.name, target) == self._stream.sha256:
                 return target
-        raise Disagreement(f"{self._stream.name} is not what streams.json says: upload the dataset again")
+        raise Disagreement(f"{self._stream.name} differs from streams.json: upload the dataset again")
 
     def _ranges(self, file: Path, missing: set[int]) -> Iterator[tuple[int, list[Any], int]]:
         """Yield the samples of each missing shard, and the number of unreadable samples."""
@@ -183,7 +183,7 @@ class Extraction:
             there = self._output.read(name)
             if there is not None and there[0] != content:
                 raise Disagreement(
-                    f"{name} is there with other content: the program does not give the same bytes twice"
+                    f"{name} exists with other content: the program does not produce the same bytes each time"
                 )
         self._checkpoint[index] = self._entry(index, content, left_out)
         self._save("in_progress")

@@ -116,11 +116,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--logdir", required=True, help="folder or gs:// address with the job's event files")
     parser.add_argument("--to", type=Path, help="folder that receives them")
     parser.add_argument("--tensorboard", help="projects/PROJECT/locations/REGION/tensorboards/NUMBER, in place of --to")
-    parser.add_argument("--experiment", help="what this job is called there")
+    parser.add_argument("--experiment", help="name of this job in TensorBoard")
     parser.add_argument("--endpoint", default="", help=f"of an emulator, in place of Google's and of ${ENDPOINT}")
     parser.add_argument("--every", type=float, default=15.0, metavar="SECONDS")
     parser.add_argument("--while-locked", type=Path, metavar="FILE", help="exit when no process holds the lock on it")
-    parser.add_argument("--once", action="store_true", help="one pass, then end")
+    parser.add_argument("--once", action="store_true", help="make one pass, then exit")
     options = parser.parse_args(arguments)
     if options.tensorboard and (options.to or not options.experiment):
         parser.error("--tensorboard needs --experiment, and takes the place of --to")

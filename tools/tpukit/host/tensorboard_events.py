@@ -54,7 +54,7 @@ class EventFile:
                 position += _HEADER.size + len(record) + _CHECKSUM.size
         except _Damage:
             self._damaged = True
-            _log.warning("%s is damaged at byte %d: the rest of it is left out", self._path, position)
+            _log.warning("%s is damaged at byte %d: the rest of the file is skipped", self._path, position)
         return scalars, position
 
     def taken(self, position: int) -> None:

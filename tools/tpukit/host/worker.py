@@ -135,7 +135,7 @@ def _work(options: argparse.Namespace) -> int:
     data, output = bucket.opened(options.data), bucket.opened(options.output)
     manifest = data.read("streams.json")
     if manifest is None:
-        raise Disagreement(f"there is no streams.json in {options.data}: `tpu fleet deploy` puts the dataset there")
+        raise Disagreement(f"{options.data} has no streams.json: run `tpu fleet deploy` to upload the dataset")
     every = [Stream(one["name"], one["samples"], one["sha256"]) for one in json.loads(manifest[0])["streams"]]
     wanted = {Path(name).name for name in options.dataset_stream}
     chosen = [stream for stream in every if not wanted or stream.name in wanted]
@@ -179,7 +179,7 @@ class Worker:
                 self._report(0, 0)
         if self._broken:
             return _give_up("; ".join(dict.fromkeys(self._broken.values())))
-        log.info("nothing is left of %d streams", len(streams))
+        log.info("all %d streams are done", len(streams))
         self._progress.flush()
         return 0
 
@@ -244,7 +244,7 @@ class Worker:
 
 
 def _leave() -> None:
-    log.error("the program has not moved for long: leaving, so that it is started again")
+    log.error("the program made no progress for too long: exiting, so that it is restarted")
     logging.shutdown()
     os._exit(STUCK)
 

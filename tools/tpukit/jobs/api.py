@@ -225,8 +225,8 @@ class Job:
             requests.stop_once(session, self.id)
         elif wait:
             raise Conflict(
-                f"{self.id} is marked to be stopped: this machine cannot reach it, and no process drives it",
-                hint="start `tpu serve` where it runs",
+                f"{self.id} is marked to be stopped: this machine cannot reach its hosts, and no process drives it",
+                hint="start `tpu serve` on its machine",
             )
         self._record = session.get(self.id)
         return self.state

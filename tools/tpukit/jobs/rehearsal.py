@@ -29,7 +29,7 @@ def parse(text: str, slices: int, hosts: int) -> Loss:
     """Parse `1-0@30`: host 0 of slice 1, when it reports step 30."""
     match = re.fullmatch(r"(\d{1,4})-(\d{1,4})@(\d{1,9})", text, re.ASCII)
     if not match:
-        raise Invalid(Problem("--lose", f"{text!r} is not a host and a step", "write SLICE-HOST@STEP, such as 1-0@30"))
+        raise Invalid(Problem("--lose", f"{text!r} is not a host with a step", "write SLICE-HOST@STEP, such as 1-0@30"))
     loss = Loss(*(int(word) for word in match.groups()))
     if loss.slice >= slices or loss.index >= hosts:
         raise Invalid(

@@ -36,7 +36,7 @@ ATTEMPTS_WITHOUT_PROGRESS = 10
 Otherwise a program that always dies before it saves would restart forever, as no budget pays for it.
 """
 
-SAY_PROGRESS = "print lines such as `step 12 loss 3.4`, or say under `progress:` in the job file how its lines look"
+SAY_PROGRESS = "print lines such as `step 12 loss 3.4`, or describe its lines under `progress:` in the job file"
 """Advice for a program that shows no steps."""
 
 BACKOFF_SECONDS = 1.0
@@ -84,24 +84,26 @@ def decide(
         )
 
     if last.reason is Reason.EVICTED:  # the queue took it out, and the queue brings it back
-        return Verdict(Action.RESUME, State.PENDING, last.reason, f"{said}; it resumes when its turn comes", last.ended)
+        return Verdict(
+            Action.RESUME, State.PENDING, last.reason, f"{said}; the job resumes when the queue admits it", last.ended
+        )
     action = RULES[rule][meaning.lost] if meaning.lost else Action.RESUME
     if begun and restarts and action in (Action.NOTHING, Action.RERUN):
         action = Action.RESUME
     if action is Action.NOTHING:
-        return Verdict(action, meaning.state, last.reason, f"{said}; rule {rule} does nothing about it")
+        return Verdict(action, meaning.state, last.reason, f"{said}; rule {rule} does not restart the job")
     lost = past.lost
     if lost >= ATTEMPTS_WITHOUT_PROGRESS:
-        why = f"; given up after {lost} attempts in a row that saved nothing"
+        why = f"; stopped after {lost} attempts in a row that saved nothing"
         if last.saved < 0 and not past.shown:
-            why += f" that could be seen: {SAY_PROGRESS}"
+            why += f" that tpukit could see: {SAY_PROGRESS}"
         return Verdict(Action.NOTHING, meaning.state, last.reason, said + why)
     wait = 0.0 if lost < 2 else _backoff(lost - 2)
     if last.reason is Reason.NO_CAPACITY:
         wait = max(wait, _backoff(past.refused + 2, CAPACITY_BACKOFF_MOST))
-    what = f"{action} by rule {rule}" if meaning.lost else "it is tried again with another one"
+    what = f"{action} by rule {rule}" if meaning.lost else "the job is retried with another port"
     if begun and meaning.lost:
-        what = "its place has resumed it"
+        what = "the place has resumed the job"
     return Verdict(action, State.PENDING, last.reason, f"{said}; {what}", last.ended + wait)
 
 

@@ -37,7 +37,7 @@ class Holding:
         jobs = budgets.recent(self._store, now - budgets.WINDOW_SECONDS)
         over = [one for one in budgets.spending(self._store, jobs, now) if one.is_over and one.budget.hold]
         return {
-            one.budget.team: f"waits: the budget of team {one.budget.team}, {one.budget.usd:,.2f} USD in "
+            one.budget.team: f"waiting: the budget of team {one.budget.team}, {one.budget.usd:,.2f} USD in "
             f"{budgets.WINDOW_DAYS} days, is spent"
             for one in over
         }

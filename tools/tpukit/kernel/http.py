@@ -57,7 +57,7 @@ def start(service: Probed, metrics: Counted, port: int, host: str = LOOPBACK) ->
             elif path == "/metrics":
                 self._send(200, metrics.text(), metrics.content_type)
             else:
-                self._send(404, "there are /healthz, /readyz and /metrics\n")
+                self._send(404, "not found; the paths are /healthz, /readyz and /metrics\n")
 
         def _answer(self, well: bool, yes: str, no: str) -> None:
             self._send(200 if well else 503, yes if well else no)
@@ -78,7 +78,7 @@ def start(service: Probed, metrics: Counted, port: int, host: str = LOOPBACK) ->
     except OSError as error:
         raise Conflict(
             f"health and metrics cannot be served on {host}:{port}: {error.strerror}",
-            hint="--port names another, --no-http does without",
+            hint="choose another port with --port, or pass --no-http",
         ) from error
     threading.Thread(target=server.serve_forever, name="http", daemon=True).start()
     return server

@@ -73,7 +73,7 @@ class Leases:
         except Transient as error:
             if left > 0:
                 return left
-            raise LeaseLost(f"the lease on {lease.name} lapsed while the store was unreachable") from error
+            raise LeaseLost(f"the lease on {lease.name} expired while the store was unreachable") from error
 
     def lost(self, name: str) -> None:
         """Forget a lease that another driver holds, after a refused write."""

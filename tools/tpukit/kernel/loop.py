@@ -117,7 +117,7 @@ class Loop:
         self._finished = self._clock.monotonic()
         self._passed()
         if self._away:
-            self._say(f"{self._store} is back")
+            self._say(f"{self._store} is reachable again")
         self._away, self._failures = "", 0
         return left
 
@@ -127,7 +127,7 @@ class Loop:
         if not isinstance(error, TpukitError):
             log.error("a round failed", exc_info=error)
         if not self._away:
-            self._say(f"{error or type(error).__name__}\n  {self._meanwhile}tried again until it goes through")
+            self._say(f"{error or type(error).__name__}\n  {self._meanwhile}retrying until it works")
         self._away = str(error) or type(error).__name__
 
     def _pause(self) -> None:

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 LINE_BYTES = 64 << 10
 """Largest piece of a log line. Longer lines are split: a progress bar may print for days without ending its line."""
 SIGN_IN = "sign in again: `gcloud auth login`, then `tpu cluster credentials`"
-_ASK_FOR_ROLE = "ask an administrator of the cluster for a role that allows it; `tpu team` makes members of a team"
+_ASK_FOR_ROLE = (
+    "ask an administrator of the cluster for a role that allows it; `tpu team add --member` adds members to a team"
+)
 
 
 class Expired(Transient):
@@ -33,7 +35,7 @@ def error(status: int, content: bytes, asked: str, retry_after: str = "") -> Tpu
     if status in (400, 413, 415, 422):
         return Invalid(message)
     if status == 401:
-        return Unauthenticated(f"{message}: the cluster does not know who asks", hint=SIGN_IN)
+        return Unauthenticated(f"{message}: not signed in to the cluster", hint=SIGN_IN)
     if status == 403:
         return Denied(message, hint=_ASK_FOR_ROLE)
     if status == 404:

@@ -74,7 +74,7 @@ class Connection:
         except ValueError as error:
             raise Transient(
                 f"{self.server} sent an answer that is not JSON: {content[:80].decode(errors='replace')!r}",
-                hint="a proxy may stand between: see HTTPS_PROXY and NO_PROXY",
+                hint="a proxy may have answered: see HTTPS_PROXY and NO_PROXY",
             ) from error
         return document
 
@@ -165,5 +165,5 @@ class Connection:
         said = str(error)
         if any(words in said for words in _STRANGER):
             hint = "the kubeconfig may be of another cluster at this address: `tpu cluster credentials` writes it again"
-            return Denied(f"{self.server} and the certificates of the kubeconfig do not fit: {said}", hint=hint)
-        return Transient(f"{self.server} does not answer: {said}")
+            return Denied(f"{self.server} and the certificates of the kubeconfig do not match: {said}", hint=hint)
+        return Transient(f"{self.server} does not respond: {said}")

@@ -18,7 +18,9 @@ from typing import Any
 
 from tpukit.core.errors import Denied, Invalid, NotFound, TpukitError, Transient
 
-_GET_ONE = "`tpu cluster credentials` gets one, KUBECONFIG names one; `tpu sandbox up` makes one on this machine"
+_GET_ONE = (
+    "`tpu cluster credentials` writes one, KUBECONFIG names one; `tpu sandbox up` starts a cluster on this machine"
+)
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _IN_POD = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _LISTS = ("contexts", "clusters", "users")
@@ -135,7 +137,7 @@ def _of_pod() -> Access:
         authority = (_IN_POD / "ca.crt").read_text()
         (_IN_POD / "token").read_text()
     except OSError as error:
-        raise NotFound(f"no cluster to talk to: {error}", hint=_GET_ONE) from error
+        raise NotFound(f"no cluster is configured: {error}", hint=_GET_ONE) from error
     host = f"[{host}]" if ":" in host else host
     return Access(f"https://{host}:{port}", authority=authority, user={"tokenFile": str(_IN_POD / "token")})
 
@@ -147,7 +149,7 @@ def _files(kubeconfig: Path | None) -> str:
 def _merged(files: str) -> _Merged:
     read = [(path, text) for path, text in ((path, _text(path)) for path in _paths(files)) if text is not None]
     if not read:
-        raise NotFound(f"no cluster to talk to: there is no kubeconfig {files}", hint=_GET_ONE)
+        raise NotFound(f"no cluster is configured: there is no kubeconfig {files}", hint=_GET_ONE)
     current = ""
     entries: dict[str, dict[str, tuple[Mapping[str, Any], Path]]] = {name: {} for name in _LISTS}
     for path, text in read:
@@ -204,7 +206,7 @@ def _chosen(merged: _Merged, files: str, context: str | None) -> str:
     """Return the name of an existing context."""
     names = list(merged.entries["contexts"])
     name = context or merged.current
-    choices = f"it has {', '.join(names[:5])}" + (", …" if len(names) > 5 else "") if names else "it has none"
+    choices = f"it has {', '.join(names[:5])}" + (", …" if len(names) > 5 else "") if names else "it has no contexts"
     if not name:
         hint = f"{choices}; `kubectl config use-context NAME` chooses one, `tpu cluster credentials` writes one"
         raise Invalid(f"the kubeconfig {files} has no current context", hint=hint)
@@ -237,8 +239,8 @@ def _explanation(error: Exception, files: str) -> TpukitError:
         hint = "`tpu cluster credentials` writes new ones"
         return Denied(f"the certificates of {files} cannot be used: {error}", hint=hint)
     if isinstance(error, PermissionError):
-        hint = "make it yours (`ls -l` shows whose it is), or let KUBECONFIG name another"
-        return Denied(f"{error.filename or files} may not be read", hint=hint)
+        hint = "change its permissions (`ls -l` shows the owner), or let KUBECONFIG name another file"
+        return Denied(f"{error.filename or files} cannot be read by you", hint=hint)
     return Invalid(f"{files} is not a kubeconfig: {_wrong(error)}", hint=_GET_ONE)
 
 
@@ -255,7 +257,7 @@ def _wrong(error: Exception) -> str:
         return f"it is not YAML, line {mark.line + 1}"
     if type(error).__name__ == "ReaderError":
         return "it is not text"
-    return f"what it holds has another shape ({type(error).__name__})"
+    return f"its content has another form ({type(error).__name__})"
 
 
 def _in_cluster() -> bool:

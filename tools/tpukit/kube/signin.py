@@ -96,7 +96,7 @@ def credential(plugin: Mapping[str, Any], access: Access) -> dict[str, Any]:
         # Not NotFound: a caller that deletes an object would take that as success.
         raise Unauthenticated(message, hint=_install_hint(plugin) or _install(command)) from error
     if ran.returncode:
-        said = ran.stderr.decode(errors="replace").strip()[-500:] or "it did not say why"
+        said = ran.stderr.decode(errors="replace").strip()[-500:] or "it printed no reason"
         raise Unauthenticated(f"{command} could not sign in (exit code {ran.returncode}): {said}", hint=SIGN_IN)
     return _status(ran.stdout, command, version)
 
@@ -110,7 +110,7 @@ def _status(printed: bytes, name: str, version: str) -> dict[str, Any]:
         if document.get("apiVersion") != version:
             problem = f"apiVersion {document.get('apiVersion')} where the kubeconfig says {version}"
     except (ValueError, LookupError, TypeError, AttributeError):
-        problem = "something that is no ExecCredential"
+        problem = "output that is not an ExecCredential"
     if problem:
         hint = "update it, then run `tpu cluster credentials` to write the kubeconfig again"
         raise Invalid(f"{name}, which signs in to the cluster, printed {problem}", hint=hint)
@@ -135,5 +135,7 @@ def _install_hint(plugin: Mapping[str, Any]) -> str:
 
 def _install(name: str) -> str:
     if Path(name).name == _GKE_PLUGIN:
-        return f"`gcloud components install {_GKE_PLUGIN}`, and have it on PATH"
-    return f"install {name} and have it on PATH, or let `tpu cluster credentials` write the kubeconfig anew"
+        return f"`gcloud components install {_GKE_PLUGIN}`, and make sure that it is on PATH"
+    return (
+        f"install {name} and make sure that it is on PATH, or let `tpu cluster credentials` write the kubeconfig again"
+    )

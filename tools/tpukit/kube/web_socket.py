@@ -80,7 +80,7 @@ class WebSocket:
         while b"\r\n\r\n" not in self._unread:
             piece = self._connection.recv(_PIECE)
             if not piece or len(self._unread) > _LARGEST_HEAD:
-                raise Transient("the API server ended the connection before it answered")
+                raise Transient("the API server closed the connection before it responded")
             self._unread += piece
         head, _, rest = bytes(self._unread).partition(b"\r\n\r\n")
         status = int(head.split(b" ", 2)[1])

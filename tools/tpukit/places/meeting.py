@@ -36,7 +36,7 @@ class Meeting:
             return ""
         return (
             "its hosts have no connection to each other: each trains alone; call jax.distributed.initialize() first, "
-            "or switch on what makes the program do so"
+            "or set the option of the program that does so"
         )
 
     def check(self, hosts: Mapping[str, Sequence[int]], now: float) -> None:

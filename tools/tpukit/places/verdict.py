@@ -17,7 +17,7 @@ from tpukit.places import log_tail
 from tpukit.places.log_tail import Cause, Reading
 
 ABORTED, KILLED, TERMINATED = 134, 137, 143
-_POLITE = "told to leave, it ended with exit code 0 before it said that it was done"
+_POLITE = "after SIGTERM, it ended with exit code 0 before it reported that it was done"
 
 _PORT = re.compile(r"address already in use|errno 98\b|eaddrinuse", re.IGNORECASE)
 _REFUSED = r"(?:permission denied|operation not permitted)"
@@ -115,7 +115,7 @@ def _taken(hosts: Sequence[HostEnd]) -> Verdict | None:
                 else "killed by signal 9"
             )
             if end.there:
-                return Verdict(Reason.PROCESS_LOST, end.host, f"{how}; the host is there")
+                return Verdict(Reason.PROCESS_LOST, end.host, f"{how}; the host still exists")
             return Verdict(Reason.HOST_LOST, end.host, how)
     return None
 
@@ -180,7 +180,7 @@ def _hung(hosts: Sequence[HostEnd]) -> Verdict | None:
     if any(end.code != 0 and not end.signalled_by_us for end in hosts):
         for end in hosts:
             if end.signalled_by_us and end.code == KILLED:
-                return Verdict(Reason.HANG, end.host, "it had to be killed after its peers gave it up")
+                return Verdict(Reason.HANG, end.host, "it was killed after its peers lost their connection to it")
     return None
 
 

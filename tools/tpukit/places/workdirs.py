@@ -41,7 +41,7 @@ class Held:
         if self.job:
             what = f"holds the output of job {self.job}" if self.output else f"is the workdir of job {self.job}"
         ways = [f"continue that job with `tpu job resume {self.job}`"] if self.job else []
-        ways += ["start from what is there with `--resume`"]
+        ways += ["start from its checkpoints with `--resume`"]
         parent = self.workdir.rpartition("/")[0]
         hint = ", ".join(ways) + f", or name another folder: `--set workdir={parent}/NAME`"
         return Problem("", f"workdir: {self.workdir} {what}", hint)

@@ -38,7 +38,7 @@ class Actor:
 
     def act(self, name: str, act: Create | Delete | Cordon) -> None:
         if not self._leading():
-            raise Conflict("another replica leads now")
+            raise Conflict("another replica is the leader now")
         if isinstance(act, Cordon):
             self._cordon(act)
             return
@@ -80,7 +80,7 @@ class Actor:
 
     def _delete(self, name: str, act: Delete) -> None:
         if not act.labels.get(UID):  # the owner: a pool without one is not ours
-            raise Conflict(f"node pool {name} has no label that names its owner")
+            raise Conflict(f"node pool {name} has no label for its owner")
         operation: Operation | None = None
         with suppress(NotFound):
             operation = self._gke.delete_pool(name, act.labels)

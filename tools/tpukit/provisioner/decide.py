@@ -21,7 +21,7 @@ SETTLED = 600.0
 """Running time after which a pool's earlier failures are forgotten."""
 
 
-_UNREAD = "nothing is removed while the cluster cannot be read"
+_UNREAD = "no pool is removed while the cluster cannot be read"
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,16 +104,18 @@ def _needed(
         return _absent(seen, step, need, running, settings, now)
     whose = pools.owner(pool)
     if whose is None:
-        why = f"a node pool {slot} is there that is not ours: rename it, or the JobSet"
+        why = f"node pool {slot} exists and was not created by the provisioner: rename that pool, or the JobSet"
         return replace(step, state="stuck", reason=why, event="NodePoolForeign")
     step = replace(step, owner=whose)
     if pool.status in GONE or (running and running.kind == "DELETE_NODE_POOL"):
         # GKE may fail to delete it: it has then still had no pod for the whole time.
-        return replace(step, reason=f"node pool {slot} is being deleted, and made again then", idle=slot in seen.idle)
+        return replace(
+            step, reason=f"node pool {slot} is being deleted, and recreated afterwards", idle=slot in seen.idle
+        )
     if pool.status == "PROVISIONING" or (running and pool.status != "ERROR"):
-        return replace(step, state="creating", reason=f"GKE makes node pool {slot}", since=whose.created)
+        return replace(step, state="creating", reason=f"GKE is creating node pool {slot}", since=whose.created)
     if pool.status == "ERROR":
-        return _broken(seen, step, need, f"{pool.message or 'GKE does not say why'}", whose, settings, now)
+        return _broken(seen, step, need, f"{pool.message or 'GKE gives no reason'}", whose, settings, now)
     if not pools.fits(pool, need):
         why = f"node pool {slot} no longer matches the pod's request"
         gone = replace(step, state="leaving", reason=why, unused=True)
@@ -149,7 +151,7 @@ def _idle(seen: Observation, step: Step, need: Need, whose: Owner, waited: float
         if not seen.jobsets_known:
             return step
         tries = failures.unused(step.tries, f"{why}: {need.message}", len(need.choices), now, whose.created)
-        again = f"it is removed, and made again at the earliest in {(tries.not_before - now) / 3600:.0f} h"
+        again = f"the pool is deleted, and recreated at the earliest in {(tries.not_before - now) / 3600:.0f} h"
         said = f"{why}; the scheduler says: {need.message or 'nothing'}; {again}"
         return replace(step, reason=said, tries=tries, event=failures.event(tries))
     return _delete(seen, replace(step, state="removing", event=""), why)
@@ -168,18 +170,18 @@ def _absent(
     failed = failures.last_create(seen.operations, slot)
     if failed and failed.error and failed.name != tries.operation:  # done does not mean successful
         tries = failures.after(tries, failed.error, len(need.choices), slot, now, operation=failed)
-        why = f"node pool {slot} could not be made: {failed.error}; {_next(tries, need, now)}"
+        why = f"node pool {slot} could not be created: {failed.error}; {_next(tries, need, now)}"
         return replace(step, reason=why, tries=tries, event=failures.event(tries))
     if tries.errors >= settings.error_limit:
         why = f"node pool {slot} failed {counted(tries.errors, 'time')}, last: {tries.why}"
         return replace(step, state="stuck", reason=why, event="NodePoolGivenUp")
     if tries.at <= now < tries.not_before:  # a failure in the future was recorded by a clock that was ahead
-        return replace(step, reason=f"{tries.kind}, tried again in {tries.not_before - now:.0f} s: {tries.why}")
+        return replace(step, reason=f"{tries.kind}, next try in {tries.not_before - now:.0f} s: {tries.why}")
     if not seen.jobsets_known:
-        return replace(step, reason=f"node pool {slot} is made when the cluster can be read again")
+        return replace(step, reason=f"node pool {slot} will be created when the cluster can be read again")
     number = tries.choice % len(need.choices)
     choice = need.choices[number]
-    why = f"makes node pool {slot}: {choice}"
+    why = f"creating node pool {slot}: {choice}"
     return replace(step, state="creating", reason=why, act=Create(need, choice, number), event="NodePoolCreating")
 
 
@@ -194,7 +196,7 @@ def _broken(
         create = failures.last_create(seen.operations, step.pool)
         choices, made = len(need.choices), whose.created
         tries = failures.after(tries, message, choices, step.pool, now, operation=create, created=made)
-        why = f"node pool {step.pool} failed, and is removed: {message}; {_next(tries, need, now)}"
+        why = f"node pool {step.pool} failed, and is deleted: {message}; {_next(tries, need, now)}"
         return replace(step, tries=tries, event=failures.event(tries), reason=why)
     gone = replace(step, state="removing")
     return _delete(seen, gone, f"node pool {step.pool} is in ERROR: {message}")
@@ -229,7 +231,7 @@ def _unneeded(
     step = replace(step, state="leaving", since=since, unused=True, idle=vacant)
     young = 0 <= now - whose.created < settings.minimum_age  # below 0: created by a replica whose clock was ahead
     if now - since < settings.removal_delay or young:
-        return replace(step, reason=f"{why}; it is removed when that has been so for a while")
+        return replace(step, reason=f"{why}; the pool is deleted if this stays so")
     return _delete(seen, step, why)
 
 
@@ -245,7 +247,7 @@ def _leaves(jobset: JobSetState | None, whose: Owner, known: bool, settings: Set
     if jobset is None:
         return f"{name} was deleted" if known else ""
     if jobset.uid != whose.uid:
-        return f"{name} was deleted, and another one has its name"
+        return f"{name} was deleted, and another JobSet has its name"
     if jobset.state in ("completed", "failed"):
         return f"{name} has {jobset.state}"
     if jobset.state == "suspended" and now - jobset.since > settings.suspended_grace:
@@ -262,9 +264,9 @@ def _delete(seen: Observation, step: Step, why: str) -> Step:
     if pods := seen.foreign[step.pool]:
         shown = ", ".join(pods[:3]) + (", ..." if len(pods) > 3 else "")
         act = _cordon(seen, cordoned, on=False) if cordoned else None
-        return replace(step, reason=f"{why}; but it is in use by {shown}", act=act)
+        return replace(step, reason=f"{why}; but the pool is in use by {shown}", act=act)
     if free := tuple(host for host in seen.hosts.get(step.pool, ()) if host not in cordoned):
-        return replace(step, reason=f"{why}; its hosts take no more pods", act=_cordon(seen, free, on=True))
+        return replace(step, reason=f"{why}; its hosts are cordoned", act=_cordon(seen, free, on=True))
     removal = Delete(why, pools.identity(seen.pools[step.pool]))
     return replace(step, state="removing", reason=why, act=removal, event="NodePoolDeleting")
 
@@ -286,6 +288,6 @@ def _bounded(steps: Mapping[str, Step], free: int) -> Mapping[str, Step]:
     line: Sequence[Step] = sorted(operations, key=lambda one: (one.since, one.pool))
     bounded = dict(steps)
     for step in line[max(0, free) :]:
-        why = f"{step.reason}; it waits for other operations to end"
+        why = f"{step.reason}; waiting for other operations to end"
         bounded[step.pool] = replace(step, act=None, event="", state="waiting", reason=why)
     return bounded

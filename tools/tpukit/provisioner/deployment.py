@@ -104,7 +104,7 @@ def write(
         "config.env": _CONFIG.format(**values),
     }
     if taken := [name for name in files if (target / name).exists()]:
-        raise Conflict(f"{target / taken[0]} is there", hint="edit it, or remove it first")
+        raise Conflict(f"{target / taken[0]} exists already", hint="edit it, or remove it first")
     try:
         if not (folder / "base").is_dir():
             shutil.copytree(resources.folder("deploy") / "base", folder / "base")
@@ -125,7 +125,7 @@ def _check(project: str, cluster: str, location: str, zones: str) -> None:
     if problems:
         raise Invalid(problems)
     if not zones and not identity({"project": project, "location": location, "cluster": cluster}, {}).zones:
-        raise Invalid(f"{location} is a region: pools are made in zones", hint=f"--zones {location}-b, for one")
+        raise Invalid(f"{location} is a region, and pools are created in zones", hint=f"--zones {location}-b, for one")
     settings.of_config_map({"zones": zones or location})
 
 
@@ -136,7 +136,7 @@ def _next(target: Path, project: str, image: str, account: str, node_account: st
     number = f"$(gcloud projects describe {project} --format 'value(projectNumber)')"
     nodes = node_account or f'"{number}-compute@developer.gserviceaccount.com"'
     return [
-        "Left to do, from the top of tpukit's checkout; Google knows a new account after some seconds, and a new grant "
+        "Remaining steps, from the root of tpukit's checkout. A new account takes effect after seconds, a new grant "
         "after a minute or two:",
         f"  {_image(image)}",
         f"  gcloud iam service-accounts create {actor} --project {project}",

@@ -32,5 +32,10 @@ def identity(given: Mapping[str, str | None], data: Mapping[str, str], zones: tu
     values = {name: given.get(name) or data.get(name, "") for name in ("project", "location", "cluster")}
     if missing := [name for name, value in values.items() if not value]:
         where = f"ConfigMap {NAMESPACE}/{NAME}"
-        raise Invalid([Problem("", f"the {name} is not known", f"--{name}, or {name} in {where}") for name in missing])
+        raise Invalid(
+            [
+                Problem("", f"the {name} of the cluster is unknown", f"--{name}, or {name} in {where}")
+                for name in missing
+            ]
+        )
     return Identity(**values, given_zones=zones)

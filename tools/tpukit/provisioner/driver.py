@@ -217,7 +217,7 @@ class Driver:
         try:
             self._settings = settings.of_config_map((document or {}).get("data") or {})
         except Invalid as error:
-            self._complain("ConfigMap", f"{error}\n  going on with the settings before that")
+            self._complain("ConfigMap", f"{error}\n  continuing with the earlier settings")
         self._config = version
         return self._settings
 

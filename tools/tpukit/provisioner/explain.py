@@ -52,7 +52,7 @@ def explain(
     now = clock.now()
     seen = observer.observe(options, now)
     if jobset not in seen.jobsets:
-        raise NotFound(f"there is no JobSet {jobset[0]}/{jobset[1]}", hint="-n names its namespace")
+        raise NotFound(f"there is no JobSet {jobset[0]}/{jobset[1]}", hint="pass its namespace with -n")
     steps = decide(seen, options, now, options.max_operations)
     if unchecked := [name for name, step in steps.items() if step.unchecked]:
         steps = decide(observer.with_foreign(seen, unchecked), options, now, options.max_operations)
@@ -83,19 +83,19 @@ def _slice(step: Step, now: float) -> Slice:
 
 def _next(step: Step, now: float) -> str:
     if isinstance(step.act, Create):
-        return f"a node pool is asked for: {step.act.choice}"
+        return f"a node pool is requested: {step.act.choice}"
     if isinstance(step.act, Delete):
         return f"the node pool is deleted: {step.act.reason}"
     if isinstance(step.act, Cordon):
         return "its hosts are cordoned, then the node pool is deleted" if step.act.on else "its hosts are uncordoned"
     if step.state == "stuck":
-        return "nothing, until the JobSet is made again or its annotation slice.provisioner.tpukit.dev/... is removed"
+        return "nothing, until the JobSet is recreated or its annotation slice.provisioner.tpukit.dev/... is removed"
     if step.need and step.tries.not_before > now:
         choice = step.need.choices[step.tries.choice % len(step.need.choices)]
         return f"in {step.tries.not_before - now:.0f} s: {choice}"
     if step.state == "retained":
-        return "it is removed when the JobSet is completed, failed or deleted"
-    return "it goes on when that has changed"
+        return "the node pool is deleted when the JobSet is completed, failed or deleted"
+    return "the provisioner continues when that has changed"
 
 
 def _events(cluster: Cluster, namespace: str, jobset: str) -> Sequence[tuple[str, str, str]]:

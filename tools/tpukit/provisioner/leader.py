@@ -68,7 +68,7 @@ class Leadership:
                 self.renew()
             left = self._left()
             if left <= 0 or lease.token != self._token:
-                raise LeaseLost("another replica leads, or may lead by now: this one was suspended or cut off")
+                raise LeaseLost("another replica is the leader, or may be: this one was suspended or disconnected")
             return left
 
     def lost(self, name: str) -> None:

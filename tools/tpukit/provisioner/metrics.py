@@ -78,11 +78,11 @@ class Metrics:
             requests = _pairs("verb", "resource", REQUESTS.counts())
             leading: dict[tuple[tuple[str, str], ...], float] = {(): int(self._leading())}
             lines = [
-                *metric("tpukit_provisioner_leading", "gauge", "1 where this replica acts.", leading),
+                *metric("tpukit_provisioner_leading", "gauge", "1 if this replica is the leader.", leading),
                 *metric(
                     "tpukit_provisioner_pools",
                     "gauge",
-                    "Pools that are there or needed, by state.",
+                    "Pools that exist or are needed, by state.",
                     {(("state", state),): count for state, count in sorted(self._states.items())},
                 ),
                 *metric(
@@ -91,7 +91,7 @@ class Metrics:
                     "Decisions, by reason.",
                     {(("reason", reason),): count for reason, count in sorted(self._decisions.items())},
                 ),
-                *metric("tpukit_provisioner_calls_total", "counter", "Calls of GKE, by its answer.", calls),
+                *metric("tpukit_provisioner_calls_total", "counter", "Calls to GKE, by result.", calls),
                 *metric(
                     "tpukit_provisioner_operations_total", "counter", "Finished operations, by outcome.", operations
                 ),
@@ -105,16 +105,16 @@ class Metrics:
                 *metric(
                     "tpukit_provisioner_failed_rounds_total",
                     "counter",
-                    "Rounds in which GKE or the API server was away.",
+                    "Rounds in which GKE or the API server was unreachable.",
                     {(): self._failed_rounds},
                 ),
                 *metric("tpukit_api_requests_total", "counter", "Requests to the API server.", requests),
                 *histograms(
                     "tpukit_provisioner_ready_seconds",
-                    "From a pod that cannot be scheduled to the pool that takes it.",
+                    "Seconds from an unschedulable pod to the pool that takes it.",
                     {"cluster": self._ready},
                 ),
-                *histograms("tpukit_round_seconds", "How long a round took.", self._seconds),
+                *histograms("tpukit_round_seconds", "Duration of a round in seconds.", self._seconds),
             ]
         return "".join(f"{line}\n" for line in lines)
 

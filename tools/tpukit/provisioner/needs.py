@@ -267,8 +267,14 @@ def _flexible(shape: Slice, capacity: Capacity) -> bool:
 
 def _no_choice(shape: Slice, zones: Sequence[str]) -> Problem:
     if not zones:
-        return Problem("zones", "no zone is known to make the pool in", "set zones in the ConfigMap or the annotation")
-    return Problem("capacity", f"flex-start has no {shape.generation}", "write spot, on-demand or reservation:NAME")
+        return Problem(
+            "zones",
+            "no zone is configured for the pool",
+            "set `zones` in the ConfigMap, or in an annotation of the JobSet",
+        )
+    return Problem(
+        "capacity", f"flex-start does not offer {shape.generation}", "write spot, on-demand or reservation:NAME"
+    )
 
 
 def _labels(choice: Choice, pool: str, selector: Mapping[str, str]) -> Mapping[str, str | None]:
@@ -291,7 +297,7 @@ def _labels(choice: Choice, pool: str, selector: Mapping[str, str]) -> Mapping[s
 
 
 def _pinned(unmet: str) -> Problem:
-    what = f"{unmet}: no node of a new node pool would have it, so none is bought for the pod"
+    what = f"{unmet}: no node of a new node pool would match, so no pool is created for the pod"
     hint = "remove it, or write a label of your own into nodeSelector: new node pools get those labels"
     return Problem("", what, hint)
 

@@ -52,7 +52,7 @@ class Observer:
     def observe(self, settings: Settings, now: float) -> Observation:
         """Observe the cluster. Raise Transient if it has not been read yet."""
         trouble = self._view.trouble(self._clock.elapsed())
-        if trouble.startswith("the cluster was not read yet"):
+        if trouble.startswith("the cluster has not been read yet"):
             raise Transient(trouble)
         jobsets = {(one["metadata"]["namespace"], one["metadata"]["name"]): one for one in self._view.jobsets()}
         waiting = list(self._waiting(jobsets, settings))

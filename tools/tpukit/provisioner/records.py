@@ -73,7 +73,7 @@ class ClusterRecords:
         try:
             return self._entries[key]
         except KeyError as error:
-            raise NotFound(f"there is no pool {key}, and none is needed") from error
+            raise NotFound(f"pool {key} does not exist and is not needed") from error
 
     def put(
         self,
@@ -86,7 +86,7 @@ class ClusterRecords:
     ) -> Entry[Any]:
         record: SliceRecord = value
         if not self._leader.leading():
-            raise Conflict("another replica leads now")
+            raise Conflict("another replica is the leader now")
         if record.tries != entry.value.tries:
             self._write(record)
         about = About(record.namespace, record.jobset, record.uid, record.pod, record.pod_uid)

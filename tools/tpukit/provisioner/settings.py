@@ -110,7 +110,7 @@ def _read(
         try:
             values[name.replace("-", "_")] = readers[name](data[name].strip())
         except ValueError as error:
-            problems.append(Problem(where, f"{name}: {data[name]!r} cannot be", str(error)))
+            problems.append(Problem(where, f"{name}: {data[name]!r} is not valid", str(error)))
     return values
 
 
@@ -135,7 +135,7 @@ def _capacity(text: str) -> tuple[Capacity, ...]:
 
 def _zones(text: str) -> tuple[str, ...]:
     if wrong := [zone for zone in _words(text) if not re.fullmatch(r"[a-z]+-[a-z]+\d+-[a-z]", zone)]:
-        raise ValueError(f"{wrong[0]!r} is no zone: write us-central2-b, for one")
+        raise ValueError(f"{wrong[0]!r} is not a zone: write, for example, us-central2-b")
     return tuple(_words(text))
 
 

@@ -68,9 +68,9 @@ class MirrorView:
     def trouble(self, now: float) -> str:
         for mirror in self._all:
             if not mirror.fresh():
-                return f"the cluster was not read yet: {mirror.error() or 'it does not answer'}"
+                return f"the cluster has not been read yet: {mirror.error() or 'no response'}"
             if now - mirror.fresh() > STALE_SECONDS:
-                return f"the cluster is not read just now: {mirror.error() or 'nothing was heard from it for a while'}"
+                return f"the cluster cannot be read now: {mirror.error() or 'no update for a while'}"
         return ""
 
     def pods(self) -> list[Doc]:

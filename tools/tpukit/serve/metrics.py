@@ -55,7 +55,9 @@ class Metrics:
                     "Errors of jobs and clusters, by class.",
                     {(("class", name),): count for name, count in sorted(self._troubles.items())},
                 ),
-                *metric("tpukit_store_errors_total", "counter", "Times the store was away.", {(): self._store_errors}),
+                *metric(
+                    "tpukit_store_errors_total", "counter", "Times the store was unreachable.", {(): self._store_errors}
+                ),
                 *metric(
                     "tpukit_jobs_ended_total",
                     "counter",
@@ -71,7 +73,7 @@ class Metrics:
                     "Requests to API servers of clusters, by verb and resource.",
                     _api_requests(),
                 ),
-                *histograms("tpukit_round_seconds", "How long a round over one group took.", self._seconds),
+                *histograms("tpukit_round_seconds", "Duration of a round over one group, in seconds.", self._seconds),
             ]
         return "".join(f"{line}\n" for line in lines)
 

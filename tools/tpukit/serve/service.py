@@ -49,7 +49,7 @@ class Service:
             lambda: tick,
             say,
             store="the store",
-            meanwhile="jobs run on; ",
+            meanwhile="jobs keep running; ",
             passed=metrics.round,
             failed=metrics.store_error,
             kernel=driver.kernel,
@@ -97,4 +97,4 @@ class Service:
 
     def _sweep(self) -> None:
         for name in self._driver.sweep():
-            self._say(f"removed {name}: no active job knows it")
+            self._say(f"removed {name}, which belongs to no active job")

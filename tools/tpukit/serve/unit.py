@@ -28,7 +28,7 @@ PASSED_ON = (
 _UNIT = """\
 # Written by `tpu serve --install`; `tpu serve --uninstall` removes it.
 [Unit]
-Description=tpukit: drives training jobs that nobody follows
+Description=tpukit: drives training jobs that no terminal follows
 After=network-online.target
 StartLimitIntervalSec=0
 

@@ -140,7 +140,10 @@ def choose(rows: Iterable[Row], type_: str) -> Row:
     meant = [row for row in rows if row.vm.type == type_]
     free = [row for row in meant if row.free]
     if not free:
-        busy = ", ".join(f"{row.vm.name} {row.user or row.state}" for row in meant) or "the inventory has none"
+        busy = (
+            ", ".join(f"{row.vm.name} {row.user or row.state}" for row in meant)
+            or "the inventory has none of this type"
+        )
         raise NoCapacity(
             f"no {type_} is free: {busy}", hint=f"`tpu find {type_}` lists them; `tpu vm apply NAME` creates one"
         )
@@ -211,7 +214,7 @@ def hold(
             raise Conflict(f"{name} is held by {vm.user} for {vm.job}", hint="use another TPU, or stop that job first")
         return replace(vm, user=user, job=job, window=window, since=now)
 
-    return change(store, VMS, name, given, note=f"given to {user} for {job}", at=now).value
+    return change(store, VMS, name, given, note=f"held by {user} for {job}", at=now).value
 
 
 def release(
@@ -230,7 +233,7 @@ def release(
         return replace(vm, user="", job="", window="", notes="", since=0.0)
 
     if get(store, name) is None:
-        raise NotFound(f"{name} is not in the inventory", hint="`tpu vm list` shows what is")
+        raise NotFound(f"{name} is not in the inventory", hint="`tpu vm list` shows the inventory")
     return change(store, VMS, name, freed, note="released", at=now).value
 
 

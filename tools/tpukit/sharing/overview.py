@@ -40,7 +40,7 @@ class Line:
             return "the record of its job was removed: `tpu job clear --missing` drops the window"
         stage = self.job.attempt.stage if self.job.attempt else 0
         resumed = f"stage {stage}" if stage else ""
-        done = "its script reported the end" if self.window.finished and not self.job.state.ended else ""
+        done = "its script reported that it is done" if self.window.finished and not self.job.state.ended else ""
         return "; ".join(filter(None, (resumed, done, self.job.message)))
 
 

@@ -26,13 +26,13 @@ class UserSettings(msgspec.Struct, frozen=True):
 
 
 MEANINGS = {
-    "monitor_after_run": "follow a job that was sent",
-    "monitor_upd_time": "seconds between two pictures of the monitor",
-    "monitor_length": "characters of output that are read where a job's state is not known",
+    "monitor_after_run": "follow a job after it is sent",
+    "monitor_upd_time": "seconds between two updates of the monitor",
+    "monitor_length": "characters of output to read when a job's state is unknown",
     "monitor_dir": "the monitor shows working directories",
     "monitor_tpu": "the monitor shows TPUs",
     "monitor_verbose": "the monitor shows output of all jobs",
-    "show_length": "characters of output that the monitor shows",
+    "show_length": "characters of output to show in the monitor",
     "time_zone": "us, cn, or a name such as Europe/Berlin",
     "extra_settings": "a JSON object for scripts",
 }
@@ -44,7 +44,7 @@ _MOST = 1_000_000
 def changed(settings: UserSettings, key: str, text: str) -> UserSettings:
     """Return the settings with one changed to the user's text."""
     if key not in NAMES:
-        raise Invalid(Problem(key, "there is no such setting", f"write one of {', '.join(NAMES)}"))
+        raise Invalid(Problem(key, "this setting does not exist", f"write one of {', '.join(NAMES)}"))
     value = _value(key, getattr(UserSettings(), key), text)
     return msgspec.structs.replace(settings, **{key: value})
 

@@ -7,8 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Protocol
 
+from tpukit.core import waiting
 from tpukit.core.clock import Clock
-from tpukit.core.errors import Conflict, NoCapacity, NotFound, NotYet, TpukitError
+from tpukit.core.errors import Conflict, NoCapacity, NotFound, TpukitError
 from tpukit.google.tpu_vm import Node, Queued, Request, TpuVms
 from tpukit.sharing.inventory import READY, Vm
 
@@ -84,7 +85,7 @@ def delete(cloud: TpuVms, vm: Vm) -> bool:
     return node is not None or request is not None
 
 
-def restart(cloud: Cloud, vm: Vm, clock: Clock, seconds: float) -> None:
+def restart(cloud: Cloud, vm: Vm, clock: Clock, seconds: float, say: Callable[[str], None] = waiting.silent) -> None:
     """Stop and start a TPU VM. The addresses of its hosts may change."""
     node, _ = _there(cloud, vm)
     if node is None:
@@ -94,9 +95,9 @@ def restart(cloud: Cloud, vm: Vm, clock: Clock, seconds: float) -> None:
         raise Conflict(f"{vm.name} has {len(node.hosts)} hosts, and Google stops only TPUs of one host", hint=hint)
     if node.state == READY:
         cloud.stop(vm.zone, vm.name, node.id)
-    wait(clock, seconds, lambda: state(cloud, vm) == "STOPPED", f"stopping {vm.name}")
+    wait(clock, seconds, lambda: state(cloud, vm) == "STOPPED", f"{vm.name} to stop", say)
     cloud.start(vm.zone, vm.name, node.id)
-    wait(clock, seconds, lambda: state(cloud, vm) == READY, f"starting {vm.name}")
+    wait(clock, seconds, lambda: state(cloud, vm) == READY, f"{vm.name} to start", say)
 
 
 def ready(cloud: TpuVms, vm: Vm) -> bool:
@@ -107,7 +108,7 @@ def ready(cloud: TpuVms, vm: Vm) -> bool:
     if request is not None and request.state == "FAILED":
         raise NoCapacity(
             f"{vm.name} was refused: {request.error or 'no reason given'}",
-            hint="try later, or create one in another zone",
+            hint="try again later, or create one in another zone",
         )
     if request is not None and request.state in ("SUSPENDING", "SUSPENDED"):
         raise Conflict(f"{vm.name} was preempted", hint=f"`tpu vm reapply {vm.name}` recreates it")
@@ -130,14 +131,11 @@ def state(cloud: TpuVms, vm: Vm) -> str:
     return f"queued: {request.state}" if request is not None else "NOT_FOUND"
 
 
-def wait(clock: Clock, seconds: float, done: Callable[[], bool], what: str) -> None:
-    until = clock.monotonic() + seconds
-    while not done():
-        if clock.monotonic() >= until:
-            raise NotYet(
-                f"{what} takes longer than {seconds:.0f} s", hint="the request stays; run the command again later"
-            )
-        clock.sleep(POLL_SECONDS)
+def wait(
+    clock: Clock, seconds: float, done: Callable[[], bool], what: str, say: Callable[[str], None] = waiting.silent
+) -> None:
+    hint = "the request stays at Google; run the command again to keep waiting"
+    waiting.until(clock, seconds, done, what, hint=hint, pause=POLL_SECONDS, say=say)
 
 
 def _there(cloud: TpuVms, vm: Vm) -> tuple[Node | None, Queued | None]:

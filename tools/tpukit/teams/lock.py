@@ -10,12 +10,13 @@ from __future__ import annotations
 import os
 import socket
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
+from tpukit.core import waiting
 from tpukit.core.clock import Clock
 from tpukit.core.errors import Conflict, NotFound, NotYet
 
@@ -47,13 +48,15 @@ class QuotaLock:
             try:
                 self.lease = self.cluster.replace(_lease(self.lease, _holder(self.lease), self.clock))
             except (Conflict, NotFound) as error:
-                raise Conflict("another process changes quotas now", hint="call again: nothing is lost") from error
+                raise Conflict(
+                    "another process is changing quotas", hint="run the command again: no change was lost"
+                ) from error
             self.renewed = self.clock.now()
 
 
 @contextmanager
-def held(cluster: Leases, clock: Clock) -> Iterator[QuotaLock]:
-    lock = _taken(cluster, clock)
+def held(cluster: Leases, clock: Clock, say: Callable[[str], None] = waiting.silent) -> Iterator[QuotaLock]:
+    lock = _taken(cluster, clock, say)
     try:
         yield lock
     finally:
@@ -61,9 +64,9 @@ def held(cluster: Leases, clock: Clock) -> Iterator[QuotaLock]:
             cluster.replace(_lease(lock.lease, "", clock))
 
 
-def _taken(cluster: Leases, clock: Clock) -> QuotaLock:
+def _taken(cluster: Leases, clock: Clock, say: Callable[[str], None]) -> QuotaLock:
     me = f"{socket.gethostname()}/{os.getpid()}/{uuid.uuid4().hex[:8]}"
-    due = clock.now() + PATIENCE_SECONDS
+    began, told = clock.now(), False
     version, since = "", 0.0
     while True:
         with suppress(Conflict):  # another process was faster
@@ -76,9 +79,12 @@ def _taken(cluster: Leases, clock: Clock) -> QuotaLock:
                 version, since = lease["metadata"]["resourceVersion"], clock.now()
             if not _holder(lease) or clock.now() - since > VALID_SECONDS:
                 return QuotaLock(cluster, clock, cluster.replace(_lease(lease, me, clock)), clock.now())
-            if clock.now() > due:
+            if clock.now() - began > waiting.TELL_SECONDS and not told:
+                say(f"waiting for {_holder(lease)}, which is changing quotas, for up to {PATIENCE_SECONDS:.0f} s")
+                told = True
+            if clock.now() - began > PATIENCE_SECONDS:
                 what = f"quotas are being changed by {_holder(lease)} since {lease['spec'].get('renewTime', 'a while')}"
-                raise NotYet(what, hint="call again in a moment")
+                raise NotYet(what, hint="run the command again in a minute")
         clock.sleep(_POLL_SECONDS)
 
 

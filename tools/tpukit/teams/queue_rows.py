@@ -77,7 +77,7 @@ def _queue(queue: Doc, queues: Queues, all_teams: bool) -> list[QueueRow]:
             naming.number_of(share.own, key),
             naming.number_of(share.used, key),
             naming.number_of(share.borrowed, key),
-            "all that is left" if share.limit is None else naming.number_of(share.limit, key),
+            "everything unassigned" if share.limit is None else naming.number_of(share.limit, key),
             sum(key[0] in flavors for flavors in wanted) if all_teams else None if number else pending,
         )
         for number, (key, share) in enumerate(shown)
@@ -92,7 +92,7 @@ def _running(workload: Doc, queues: Queues) -> JobRow:
         for key, share in (shares.shares(queue) if queue else {}).items()
         if share.borrowed and key[1] == CHIPS and key in workloads.held(workload)
     ]
-    note = f"queue {name} borrows {', '.join(borrowed)}, and gives them back when asked" if borrowed else ""
+    note = f"queue {name} borrows {', '.join(borrowed)}, and returns them on request" if borrowed else ""
     return _row(workload, "runs", name, None, _admitted(workload), note)
 
 

@@ -39,7 +39,7 @@ def total(cluster_queues: Iterable[Doc]) -> tuple[Quota, ...]:
     every = list(cluster_queues)
     common = next((one for one in every if one["metadata"]["name"] == COMMON), None)
     if common is None:
-        hint = "`tpu cluster addons` makes it, with quotas for the pools that there are"
+        hint = "run `tpu cluster addons` to create it with quotas for the existing pools"
         raise NotFound(f"there is no ClusterQueue {COMMON} in this cluster", hint=hint)
     if said := common["metadata"].get("annotations", {}).get(TOTAL):
         return tuple(
@@ -92,7 +92,7 @@ def check(available: Sequence[Quota], wanted: Team, rest: Iterable[Team], before
     every = list(rest)
     problems = []
     if wanted.borrow is not None and not wanted.quota:
-        what = f"{wanted.name} has no quota of its own, and shares a queue in which nobody borrows"
+        what = f"{wanted.name} has no quota of its own, and the common queue does not borrow"
         problems.append(Problem("--borrow", what, "add --quota, or write --borrow unlimited"))
     for option, slices in (("--quota", wanted.quota), ("--borrow", wanted.borrow or {})):
         old = {} if before is None else before.quota if option == "--quota" else before.borrow or {}
@@ -109,7 +109,9 @@ def check(available: Sequence[Quota], wanted: Team, rest: Iterable[Team], before
                 has = "".join(f", {team} has {number}" for team, number in given.items())
                 left = there_are - sum(given.values())
                 hint = f"write {name}={left} or less" if left > 0 else "take some from another team first"
-                problems.append(Problem(option, f"{count} × {name} is too much: there are {there_are}{has}", hint))
+                problems.append(
+                    Problem(option, f"{count} × {name} is too much: the cluster has {there_are}{has}", hint)
+                )
     if problems:
         raise Invalid(problems)
 
@@ -125,7 +127,7 @@ def overdrawn(cluster_queues: Sequence[Doc]) -> list[str]:
         handed = sum((one[key].own for one in ours if key in one), Decimal())
         if handed > quota.chips:
             there_are = naming.number_of(Decimal(quota.chips), key)
-            found.append(f"{naming.amount(handed, key)} are handed out and there are {there_are}")
+            found.append(f"{naming.amount(handed, key)} are assigned to teams, and the cluster has {there_are}")
     return found
 
 

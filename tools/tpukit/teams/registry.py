@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from tpukit.core import waiting
 from tpukit.core.clock import Clock
 from tpukit.core.errors import Conflict, Denied, NotFound, NotYet
 from tpukit.jobs import render
@@ -112,8 +113,8 @@ def plan(cluster: Cluster, request: Request, account: str) -> Change:
     total = quotas.total(there)
     after = request.applied(before, [quota.flavor for quota in total if quota.chips])
     if after.made_with_cluster and after.quota:
-        hint = "its queue belongs to the cluster's own setup: give quotas to teams made with `tpu team add`"
-        raise Conflict(f"team {after.name} came with the cluster and shares the common queue", hint=hint)
+        hint = "its queue belongs to the cluster's setup: give quotas to teams created with `tpu team add`"
+        raise Conflict(f"team {after.name} was created with the cluster and uses the common queue", hint=hint)
     rest = [team for team in settling.with_quota(teams, there) if team.name != after.name]
     quotas.check(total, after, rest, before)
     members = tuple(Subject(*subject(one, after.name)) for one in after.members)
@@ -126,7 +127,7 @@ def plan(cluster: Cluster, request: Request, account: str) -> Change:
     own = _own_queue(there, after.name)
     if after.quota and not own and any(one["metadata"]["name"] == after.name for one in there):
         hint = "use another name for the team"
-        raise Conflict(f"there is a ClusterQueue {after.name} already, and tpukit did not make it", hint=hint)
+        raise Conflict(f"ClusterQueue {after.name} exists already, and was not created by tpukit", hint=hint)
     dropped = own is not None and not after.quota
     # The namespace comes first: the quota of a queue without one appears in no command and could not be taken back.
     rendered = render.team(made)
@@ -140,7 +141,9 @@ def plan(cluster: Cluster, request: Request, account: str) -> Change:
     return Change(request, before, after, namespace, queues, remaining, replaced, dropped)
 
 
-def apply(cluster: Cluster, change: Change, account: str, clock: Clock) -> Change:
+def apply(
+    cluster: Cluster, change: Change, account: str, clock: Clock, say: Callable[[str], None] = waiting.silent
+) -> Change:
     """Apply a change, planned again under the lock, and return what was done.
 
     Safe to repeat: to finish a change that ended halfway, plan and apply it again. Waiting jobs stay with the team, in
@@ -149,10 +152,9 @@ def apply(cluster: Cluster, change: Change, account: str, clock: Clock) -> Chang
     name = change.after.name
     if change.after.quota:
         # A queue that is being deleted accepts changes, and is deleted with them when its last job has left it.
-        _wait_until(
-            clock, lambda: not _leaves(cluster, "ClusterQueue", name), f"ClusterQueue {name} of an earlier quota"
-        )
-    with lock.held(cluster, clock) as quota_lock:
+        queue = f"ClusterQueue {name} of an earlier quota"
+        _wait_until(clock, lambda: not _leaves(cluster, "ClusterQueue", name), queue, say)
+    with lock.held(cluster, clock, say) as quota_lock:
         change = plan(cluster, change.request, account)
         for document in (*change.namespace, *change.queues):
             quota_lock.check()
@@ -162,7 +164,7 @@ def apply(cluster: Cluster, change: Change, account: str, clock: Clock) -> Chang
             # Kueue refuses to change a LocalQueue's ClusterQueue, so recreate it. Jobs refer to it by name, and wait in
             # the new one.
             _delete(cluster, "LocalQueue", _get(cluster, "LocalQueue", name))
-            _wait_until(clock, lambda: not _exists(cluster, "LocalQueue", name), f"LocalQueue {name}")
+            _wait_until(clock, lambda: not _exists(cluster, "LocalQueue", name), f"LocalQueue {name}", say)
         cluster.apply(document)
     if change.before and change.before.egress and not change.after.egress:
         kind, policy = _EGRESS_POLICY
@@ -180,16 +182,18 @@ def jobs(cluster: Cluster, team: str) -> list[str]:
     return sorted(unfinished | queued)
 
 
-def remove(cluster: Cluster, team: Team, account: str, clock: Clock) -> list[str]:
+def remove(
+    cluster: Cluster, team: Team, account: str, clock: Clock, say: Callable[[str], None] = waiting.silent
+) -> list[str]:
     """Remove a team: its jobs, its quota (back to the common queue), and the rest. Return in words what was removed."""
-    gone = [f"namespace {team.name} with all that is in it", f"what its members could do ({len(team.members)})"]
+    gone = [f"namespace {team.name} with all that is in it", f"the rights of its members ({len(team.members)})"]
     namespace = _get(cluster, "Namespace", team.name)
-    _delete_jobs(cluster, clock, team.name)
+    _delete_jobs(cluster, clock, team.name, say)
     there = cluster.list("ClusterQueue")
     if own := _own_queue(there, team.name):
-        settle(cluster, account, clock, without=team.name)
+        settle(cluster, account, clock, without=team.name, say=say)
         given = ", ".join(f"{count} × {naming.flavor_name(flavor)}" for flavor, count in team.quota.items())
-        gone.append(f"its quota: {given or 'nothing'} back to the common queue")
+        gone.append(f"its quota: {given or 'nothing'}, returned to the common queue")
     _delete(cluster, "ClusterRoleBinding", _get(cluster, "ClusterRoleBinding", f"{MEMBER}-{team.name}"))
     _delete(cluster, "Namespace", namespace)
     _delete(cluster, "ClusterQueue", own)
@@ -198,14 +202,17 @@ def remove(cluster: Cluster, team: Team, account: str, clock: Clock) -> list[str
         for path, uid in shared:
             with suppress(Conflict):  # another team was created meanwhile, and this belongs to it
                 _delete_at(cluster, path, uid)
-    _wait_until(clock, lambda: not _exists(cluster, "Namespace", team.name), f"namespace {team.name}")
-    _wait_until(clock, lambda: not own or not _exists(cluster, "ClusterQueue", team.name), f"ClusterQueue {team.name}")
+    _wait_until(clock, lambda: not _exists(cluster, "Namespace", team.name), f"namespace {team.name}", say)
+    queue = f"ClusterQueue {team.name}"
+    _wait_until(clock, lambda: not own or not _exists(cluster, "ClusterQueue", team.name), queue, say)
     return gone
 
 
-def settle(cluster: Cluster, account: str, clock: Clock, *, without: str = "") -> None:
+def settle(
+    cluster: Cluster, account: str, clock: Clock, *, without: str = "", say: Callable[[str], None] = waiting.silent
+) -> None:
     """Adjust the queues to hand out exactly the total, however the common queue was last applied; without one team."""
-    with lock.held(cluster, clock) as quota_lock:
+    with lock.held(cluster, clock, say) as quota_lock:
         there = cluster.list("ClusterQueue")
         teams = [one for one in settling.with_quota(read_teams(cluster, account), there) if one.name != without]
         for document in transition.writes(there, settling.settled(quotas.total(there), there, teams)):
@@ -249,9 +256,9 @@ def _check_name_is_free(cluster: Cluster, name: str) -> None:
     except NotFound:
         return
     if _is_terminating(there):
-        raise NotYet(f"namespace {name} is still being removed", hint="call again in a moment")
+        raise NotYet(f"namespace {name} is still being removed", hint="run the command again in a minute")
     hint = "use another name for the team"
-    raise Conflict(f"there is a namespace {name} already, and tpukit did not make it", hint=hint)
+    raise Conflict(f"namespace {name} exists already, and was not created by tpukit", hint=hint)
 
 
 def _own_queue(cluster_queues: Iterable[Doc], team: str) -> Doc | None:
@@ -265,12 +272,12 @@ def _is_terminating(thing: Doc) -> bool:
     return "deletionTimestamp" in thing["metadata"]
 
 
-def _delete_jobs(cluster: Cluster, clock: Clock, team: str) -> None:
+def _delete_jobs(cluster: Cluster, clock: Clock, team: str, say: Callable[[str], None]) -> None:
     """Delete jobs before their namespace, which would delete pods first and make their jobs fail."""
     for kind in ("JobSet", "Job"):
         for one in cluster.list(kind, team):
             _delete(cluster, kind, one)
-    _wait_until(clock, lambda: not cluster.list("Pod", team), f"a pod of team {team}")
+    _wait_until(clock, lambda: not cluster.list("Pod", team), f"the pods of team {team}", say)
 
 
 def _owned(thing: Doc) -> bool:
@@ -323,12 +330,10 @@ def _delete_at(cluster: Cluster, path: str, uid: str | None = None) -> None:
             cluster.call("DELETE", path, body={"preconditions": {"uid": seen}})
 
 
-def _wait_until(clock: Clock, gone: Callable[[], bool], what: str) -> None:
-    due = clock.now() + PATIENCE_SECONDS
-    while not gone():
-        if clock.now() > due:
-            raise NotYet(f"{what} is still there after {PATIENCE_SECONDS:.0f} s", hint="call again to go on")
-        clock.sleep(_POLL_SECONDS)
+def _wait_until(clock: Clock, gone: Callable[[], bool], what: str, say: Callable[[str], None]) -> None:
+    hint = "run the command again to continue"
+    what = f"{what} to be removed"
+    waiting.until(clock, PATIENCE_SECONDS, gone, what, hint=hint, pause=_POLL_SECONDS, say=say)
 
 
 def _kueue_missing(cluster: Cluster) -> NotFound:

@@ -82,7 +82,7 @@ def shortfalls(cluster_queues: Sequence[Doc]) -> list[str]:
             if own < count:
                 name = queue["metadata"]["name"]
                 found.append(
-                    f"{name} was given {count} × {naming.flavor_name(flavor)} and has {own}: there are no more"
+                    f"{name} was given {count} × {naming.flavor_name(flavor)} and has {own}: the cluster has no more"
                 )
     return found
 

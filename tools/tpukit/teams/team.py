@@ -128,7 +128,7 @@ def _name(name: str) -> Iterator[Problem]:
     TEAM.check(name, ("NAME",), wrong)
     yield from (Problem("", what, hint) for _, what, hint in wrong)
     if name == COMMON:
-        yield Problem("NAME", f"{COMMON} is the queue that all share", "use another name")
+        yield Problem("NAME", f"{COMMON} is the name of the common queue", "use another name")
 
 
 def _slices(

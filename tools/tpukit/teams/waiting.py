@@ -67,7 +67,7 @@ def why(workload: Doc, queues: Queues) -> str:
         return ""
     how = workloads.evicted(workload)
     if workloads.leaves(workload) and how:
-        return f"{_evicted(workload, how, queues)}; its hosts are leaving"
+        return f"{_evicted(workload, how, queues)}; its hosts are stopping"
     reason = _held_back(workload, queues) or _short(workload, queues) or _otherwise(workload, queues)
     return f"{_evicted(workload, how, queues)}; {reason}" if how else reason
 
@@ -90,17 +90,17 @@ def _evicted(workload: Doc, how: Doc, queues: Queues) -> str:
 def _held_back(workload: Doc, queues: Queues) -> str:
     """Return why Kueue does not consider the job, regardless of free quota."""
     if workload["spec"].get("active") is False:
-        return "it is switched off: set `active: true` in its Workload to go on"
+        return "its Workload is inactive: set `active: true` in the Workload to admit it"
     team, name = workloads.team(workload), workloads.queue(workload)
     local = queues.local_queue(workload)
     if local is None:
-        return f"there is no queue {name} in namespace {team}; `tpu team add {team}` makes the team's"
+        return f"there is no queue {name} in namespace {team}; `tpu team add {team}` creates the team's"
     if local["spec"].get("stopPolicy") in _STOPPED:
         return f"the queue of team {team} is stopped (stopPolicy of LocalQueue {name})"
     cluster_queue = queues.cluster_queue(workload)
     wanted = local["spec"].get("clusterQueue", "")
     if cluster_queue is None:
-        return f"the team's queue leads to ClusterQueue {wanted}, and there is none"
+        return f"the team's queue refers to ClusterQueue {wanted}, which does not exist"
     if cluster_queue["spec"].get("stopPolicy") in _STOPPED:
         return f"ClusterQueue {wanted} is stopped (stopPolicy)"
     inactive = [
@@ -108,7 +108,7 @@ def _held_back(workload: Doc, queues: Queues) -> str:
         for one in cluster_queue.get("status", {}).get("conditions", [])
         if one["type"] == "Active" and one["status"] != "True"
     ]
-    return f"ClusterQueue {wanted} hands out nothing: {inactive[0]}" if inactive else ""
+    return f"ClusterQueue {wanted} admits no jobs: {inactive[0]}" if inactive else ""
 
 
 def _short(workload: Doc, queues: Queues) -> str:
@@ -130,7 +130,7 @@ def _short(workload: Doc, queues: Queues) -> str:
         if not need[key]:
             continue
         if key not in known:
-            return f"ClusterQueue {name} hands out no {key[1]}"
+            return f"ClusterQueue {name} has no quota of {key[1]}"
         limit = shares.most(key, cluster_queue, queues.cluster_queues)
         if need[key] > limit:
             has = naming.number_of(limit, key)
@@ -158,7 +158,7 @@ def _missing(workload: Doc, key: shares.Key, need: Decimal, left: Decimal, clust
         limit = f" and may borrow {naming.number_of(mine.limit, key)}" if mine.limit else " and may borrow none"
         parts.append(f"its queue has {naming.number_of(mine.own, key)}{limit}")
     elif borrowers and mine.used + need <= mine.own:
-        parts.append(f"its own quota is lent to {_list(borrowers)}")
+        parts.append(f"its own quota is borrowed by {_list(borrowers)}")
     holders = _holders(key, cluster_queue, queues)
     if holders and not leaving:
         parts.append(f"{_list(map(_called, holders))} {_verb(holders, 'runs', 'run')} there")
@@ -176,8 +176,8 @@ def _otherwise(workload: Doc, queues: Queues) -> str:
     if at := workload.get("status", {}).get("requeueState", {}).get("requeueAt"):
         return f"is tried again at {str(at)[11:19]} UTC"
     if before := ahead(workload, queues):
-        return f"there is room; {len(before)} ahead, first {_called(before[0])}"
-    return f"Kueue says: {said}" if (said := workloads.message(workload)) else "it is Kueue's turn to start it"
+        return f"quota is free; {len(before)} ahead, first {_called(before[0])}"
+    return f"Kueue says: {said}" if (said := workloads.message(workload)) else "Kueue is about to start it"
 
 
 def never(workload: Doc, queues: Queues) -> str:

@@ -393,7 +393,7 @@ def test_gke_without_image_workdir_or_such_a_slice_says_all_three():
 
 @pytest.mark.parametrize("mounts", [[], [{"bucket": "b00", "path": "/runs"}]])
 def test_gke_workdir_that_goes_away_with_the_host_is_refused(mounts):
-    assert "goes away with the host" in problems_of(workdir="/runs/x", mounts=mounts)[0]
+    assert "is deleted with the host" in problems_of(workdir="/runs/x", mounts=mounts)[0]
 
 
 def test_gke_mount_over_scratch_space_is_refused():

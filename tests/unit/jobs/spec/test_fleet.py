@@ -106,9 +106,9 @@ def test_everything_wrong_is_said_at_once_with_its_line_or_flag(file):
     ("words", "what"),
     [
         ([], "--zones: which zones?"),
-        (["--zones", "us-central1-a,us-central1-a"], "--zones: us-central1-a is there twice"),
+        (["--zones", "us-central1-a,us-central1-a"], "--zones: us-central1-a is named twice"),
         (["--zones", "us-central1-a", "--workers-per-zone", "1001"], "--workers-per-zone: 1001 is too many"),
-        (["--zones", "us-central1-a", "--option", "model"], "--option: model: there is no value"),
+        (["--zones", "us-central1-a", "--option", "model"], "--option: model: the value is missing"),
         (["--zones", "us-central1-a", "--tpu-type", "v9-9"], "--tpu-type: there is no TPU named 'v9-9'"),
         (["--zones", "us-central1-a", "--program", "gone.py:make"], "--program: there is no file"),
     ],

@@ -71,7 +71,7 @@ def test_from_json_wrong_document_is_invalid():
     with pytest.raises(Invalid) as error:
         JobSpec.from_json({"name": "a", "tpu": "v4-8", "command": [], "more": 1})
     assert [problem.what for problem in error.value.problems] == [
-        "command: there is no program in it",
+        "command: the command is empty",
         "there is no key 'more'",
     ]
 

@@ -17,15 +17,15 @@ from tpukit.places import trainer_lines
 FILE = "name: a\ntpu: v4-8\ncommand: [x]\nprogress: '{}'\n"
 
 WRONG = {
-    "not a pattern": ("step (?P<step>", "it is not a pattern"),
-    "no group": (r"step \d+", "it has no group that says a step"),
-    "only a loss": (r"loss (?P<loss>\S+)", "it has no group that says a step"),
+    "not a pattern": ("step (?P<step>", "this is not a valid pattern"),
+    "no group": (r"step \d+", "the pattern has no group for a step"),
+    "only a loss": (r"loss (?P<loss>\S+)", "the pattern has no group for a step"),
     "another group": (r"(?P<stpe>\d+)", "there is no group"),
-    "fits all": (r"(?P<step>\d*)", "it fits every line"),
-    "a repeat of a repeat": (r"(a+)+ (?P<step>\d+)", "a repeat is repeated"),
-    "a repeat of a repeat, counted": (r"(a{1,9}){20,40}b(?P<step>\d+)", "a repeat is repeated"),
-    "a choice that is repeated": (r"(a|aa)* (?P<step>\d+)x", "a choice is"),
-    "many repeats in a row": (r".*.*.*.*.*(?P<step>\d+)x", "it takes too long"),
+    "fits all": (r"(?P<step>\d*)", "the pattern matches every line"),
+    "a repeat of a repeat": (r"(a+)+ (?P<step>\d+)", "the pattern repeats a repeat"),
+    "a repeat of a repeat, counted": (r"(a{1,9}){20,40}b(?P<step>\d+)", "the pattern repeats a repeat"),
+    "a choice that is repeated": (r"(a|aa)* (?P<step>\d+)x", "repeats a repeat or a choice"),
+    "many repeats in a row": (r".*.*.*.*.*(?P<step>\d+)x", "the pattern takes too long"),
 }
 
 

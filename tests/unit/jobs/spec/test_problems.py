@@ -66,11 +66,11 @@ BAD_LINES = [
         "command: \"python train.py --name 'a b'\" is not a list",
         'write command: [python, train.py, --name, "a b"]',
     ),
-    ("command: []", "command: there is no program in it", "write command: [python, train.py]"),
-    ('command: [""]', "command: there is no program in it", "write command: [python, train.py]"),
+    ("command: []", "command: the command is empty", "write command: [python, train.py]"),
+    ('command: [""]', "command: the command is empty", "write command: [python, train.py]"),
     ("command: [python, 500]", "command[1]: 500 is not text", 'put it in quotes: "500"'),
     ("command: [python, ~]", "command[1] has no value", 'write "" for an empty text'),
-    ('command: ["a\\0b"]', "command[0]: there is a NUL character in it", "remove it: no program can receive one"),
+    ('command: ["a\\0b"]', "command[0]: the text has a NUL character", "remove it: no program can receive one"),
     # images, teams, priorities
     (
         "image: Upper/Case",
@@ -107,7 +107,7 @@ BAD_LINES = [
         "config.a: 9223372036854775808 does not fit into 64 bits",
         "write a smaller number, or put it in quotes",
     ),
-    ('config: {a: "\\0"}', "config.a: there is a NUL character in it", "remove it: no program can receive one"),
+    ('config: {a: "\\0"}', "config.a: the text has a NUL character", "remove it: no program can receive one"),
     (
         "config: {lr: 1, training: {learning_rate: 2}}",
         "config.training.learning_rate is given twice",
@@ -119,7 +119,11 @@ BAD_LINES = [
     ("env: {A: }", "env.A has no value", 'write A: "" for an empty text'),
     ("env: {A-B: c}", "env.A-B: 'A-B' is not allowed", "use letters, digits and _, with no digit first"),
     *(
-        (f"env: {{{name}: x}}", f"env.{name}: this name is reserved", "leave it out: tpukit sets it for each host")
+        (
+            f"env: {{{name}: x}}",
+            f"env.{name}: this name is reserved",
+            "leave it out; tpukit sets this variable for each host",
+        )
         for name in ("TPUKIT_JOB", "TPU_WORKER_ID", "MEGASCALE_PORT", "JAX_COORDINATOR_ADDRESS", "TPU_TOPOLOGY")
     ),
     # destinations
@@ -148,7 +152,7 @@ BAD_LINES = [
     (
         "mounts: [{bucket: abc, path: /etc/x}]",
         "mounts[0].path: /etc/x belongs to the system",
-        "mount it elsewhere, at /data for one",
+        "mount it elsewhere, such as at /data",
     ),
     (
         "mounts: [{bucket: abc, path: /a}, {bucket: abd, path: /a/b}]",
@@ -183,10 +187,10 @@ BAD_LINES = [
         "max.runtime: 'soon' is not a duration",
         "write a whole number and one of s, m, h, d: 90s or 12h",
     ),
-    ("max: {runtime: 0s}", "max.runtime: 0s is out of bounds", "write something between 1s and 365d"),
-    ("max: {unattended: 366d}", "max.unattended: 366d is out of bounds", "write something between 0s and 365d"),
-    ("max: {stall: 0s}", "max.stall: 0s is out of bounds", "write something between 1s and 365d"),
-    ("max: {grace: 61m}", "max.grace: 61m is longer than GKE grants", "write 60m or less"),
+    ("max: {runtime: 0s}", "max.runtime: 0s is out of bounds", "write a duration between 1s and 365d"),
+    ("max: {unattended: 366d}", "max.unattended: 366d is out of bounds", "write a duration between 0s and 365d"),
+    ("max: {stall: 0s}", "max.stall: 0s is out of bounds", "write a duration between 1s and 365d"),
+    ("max: {grace: 61m}", "max.grace: 61m is longer than GKE allows", "write 60m or less"),
     ("max: {restarts: 101}", "max.restarts: 101 is too many", "write 100 or less"),
     ("max: {restarts: -1}", "max.restarts: -1 is too few", "write 0 or more"),
     ("max: {runtme: 1h}", "there is no key 'runtme' in max", "write runtime"),
@@ -227,7 +231,7 @@ def test_loads_many_problems_come_at_once_from_the_top_down():
         '  put it in quotes: "5"\n'
         "job.yaml:9: max.restarts: 'no' is not a whole number\n"
         "  write restarts: 20\n"
-        "job.yaml:10: the key 'slices' is there twice\n"
+        "job.yaml:10: the key 'slices' occurs twice\n"
         "  keep one of them; the other is at job.yaml:4\n"
         "--set rule: there is no 'x'\n"
         "  write pass, resume, rerun, reapply or pre\n"
@@ -246,7 +250,7 @@ def test_loads_hopeless_file_names_a_hundred_problems_and_counts_the_rest():
 
 def test_loads_endlessly_dotted_setting_is_refused():
     text = "\n".join([*RIGHT.values(), "config:", f"  ? {'a.' * 100_000}b", "  : 1"])
-    assert _message(text) == "job.yaml:5: config has a name of more than 32 parts\n  make it flatter"
+    assert _message(text) == "job.yaml:5: config has a name of more than 32 parts\n  use fewer levels"
 
 
 @pytest.mark.parametrize("tpu", ["v2-8", "v3-32"])
@@ -277,11 +281,11 @@ def test_loads_argument_too_long_for_linux_is_refused():
         ("# nothing\n", "job.yaml:1: the job file is empty\n  write at least name, tpu and command"),
         (
             "- a\n- b\n",
-            "job.yaml:1: a job file is made of lines such as key: value\n  start with the line name: pretrain",
+            "job.yaml:1: a job file has lines of the form key: value\n  start with the line name: pretrain",
         ),
         (
             "just words",
-            "job.yaml:1: a job file is made of lines such as key: value\n  start with the line name: pretrain",
+            "job.yaml:1: a job file has lines of the form key: value\n  start with the line name: pretrain",
         ),
     ],
 )
@@ -293,14 +297,14 @@ def test_load_missing_file_offers_its_neighbour(tmp_path):
     (tmp_path / "job.yaml").write_text("")
     with pytest.raises(Invalid) as error:
         load(tmp_path / "jbo.yaml")
-    assert str(error.value) == f"{tmp_path}/jbo.yaml: there is no such file\n  write {tmp_path}/job.yaml"
+    assert str(error.value) == f"{tmp_path}/jbo.yaml: the file does not exist\n  write {tmp_path}/job.yaml"
 
 
 def test_load_missing_folder_says_so(tmp_path):
     with pytest.raises(Invalid) as error:
         load(tmp_path / "none" / "job.yaml")
     assert str(error.value) == (
-        f"{tmp_path}/none/job.yaml: there is no such file\n  there is no folder {tmp_path}/none either"
+        f"{tmp_path}/none/job.yaml: the file does not exist\n  the folder {tmp_path}/none does not exist either"
     )
 
 
@@ -337,7 +341,7 @@ def test_file_that_is_missing_is_not_answered_with_another_kind_of_file(tmp_path
     (tmp_path / "cluster.yaml").write_text("project_id: my-project-1\n")
     with pytest.raises(Invalid) as error:
         load(tmp_path / "job.yaml")
-    assert str(error.value).endswith("there is no such file\n  write the path of a job file")
+    assert str(error.value).endswith("the file does not exist\n  write the path of a job file")
     (tmp_path / "train.yaml").write_text("name: train\ntpu: v4-8\ncommand: [x]\n")
     with pytest.raises(Invalid, match=r"write .*train\.yaml"):
         load(tmp_path / "job.yaml")

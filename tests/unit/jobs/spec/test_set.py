@@ -109,7 +109,7 @@ def test_set_alias_of_the_person_works_beside_the_built_in_ones():
 )
 def test_set_setting_reads_words_as_yaml_does(value, expected):
     if value == "{{ jinja }}":
-        assert "--set config.x: a key has to be a word" in _wrong(f"config.x={value}")
+        assert "--set config.x: a key must be a word" in _wrong(f"config.x={value}")
     else:
         assert _set(f"config.x={value}").config["x"] == expected
 
@@ -117,21 +117,22 @@ def test_set_setting_reads_words_as_yaml_does(value, expected):
 @pytest.mark.parametrize(
     ("item", "message"),
     [
-        ("slices", "--set slices: there is no value\n  write --set slices=VALUE"),
-        ("=3", "--set : this is not the name of a field\n  write --set max.runtime=2h, for one"),
-        ("a b=3", "--set a b: this is not the name of a field\n  write --set max.runtime=2h, for one"),
-        ("max..a=3", "--set max..a: this is not the name of a field\n  write --set max.runtime=2h, for one"),
+        ("slices", "--set slices: the value is missing\n  write --set slices=VALUE"),
+        ("=3", "--set : this is not the name of a field\n  write, for example, --set max.runtime=2h"),
+        ("a b=3", "--set a b: this is not the name of a field\n  write, for example, --set max.runtime=2h"),
+        ("max..a=3", "--set max..a: this is not the name of a field\n  write, for example, --set max.runtime=2h"),
         ("slcies=3", "--set slcies: there is no key 'slcies'\n  write slices"),
         ("max.runtme=1h", "--set max.runtme: there is no key 'runtme' in max\n  write runtime"),
         ("slices=x", "--set slices: 'x' is not a whole number\n  write --set slices=2"),
         ("slices=10000", "--set slices: 10000 is too many\n  write 256 or less"),
         ("tpu=v4-9", "--set tpu: there is no TPU named 'v4-9'\n  write v4-8 or v4-16; `tpu catalogue` lists them all"),
         ("command=python x.py", "--set command: 'python x.py' is not a list\n  write --set command=[python, x.py]"),
-        ("tags=[*a]", "--set tags: anchors and aliases (&name, *name) are not read here\n  write the value out"),
+        ("tags=[*a]", "--set tags: anchors and aliases (&name, *name) are not supported\n  write the value out"),
         ("lr=.inf", "--set lr: config.training.learning_rate: inf is not a finite number\n"
             "  write a number, or leave it out"),
         ("name=", "--set name: '' is not allowed\n  use at most 32 of a-z, 0-9 and -, a letter first and no - last"),
-        ("env.TPUKIT_X=1", "--set env.TPUKIT_X: this name is reserved\n  leave it out: tpukit sets it for each host"),
+        ("env.TPUKIT_X=1", "--set env.TPUKIT_X: this name is reserved\n"
+            "  leave it out; tpukit sets this variable for each host"),
     ],
 )  # fmt: skip
 def test_set_wrong_item_names_the_flag(item, message):

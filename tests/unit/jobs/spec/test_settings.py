@@ -86,14 +86,14 @@ def test_load_wrong_file_names_every_line(file):
         "  use another name\n"
         f"{file}:6: artifacts: '/tmp' is not allowed\n"
         "  write gs://BUCKET or gs://BUCKET/PATH\n"
-        f"{file}:8: the key 'team' is there twice\n"
+        f"{file}:8: the key 'team' occurs twice\n"
         f"  keep one of them; the other is at {file}:7"
     )
 
 
 def test_load_file_that_is_a_list_says_how_to_start(file):
     file.write_text("- team\n")
-    with pytest.raises(Invalid, match="a settings file is made of lines such as key: value"):
+    with pytest.raises(Invalid, match="a settings file has lines of the form key: value"):
         settings.load()
 
 

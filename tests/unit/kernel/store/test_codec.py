@@ -155,11 +155,11 @@ def test_encode_writes_the_version_it_was_brought_up_to():
     [
         ({"_version": 3, "state": "on", "at": 1}, "number"),
         ({"_version": 4, "state": "on", "at": 1}, "newer"),
-        ({"_version": "x"}, "no version"),
-        ({"_version": 0}, "no version"),
-        ({"_version": 2, "number": 1}, "brought up from version 2"),
-        ({"text": "no number"}, "brought up from version 1"),
-        ([], "no object"),
+        ({"_version": "x"}, "not a version"),
+        ({"_version": 0}, "not a version"),
+        ({"_version": 2, "number": 1}, "migrated from version 2"),
+        ({"text": "no number"}, "migrated from version 1"),
+        ([], "not an object"),
     ],
 )
 def test_read_what_cannot_be_read_says_why(raw, why):
@@ -202,5 +202,5 @@ def test_id_of_a_document_is_allowed_and_gives_its_name_back(name):
 def test_native_shape_that_is_too_large_says_how_large():
     unlimited = replace(JOBS, limit=0)
     job = Job("a-1", "local", "t", "o", 1.0, plan={"filler": "x" * 2_000_000})
-    with pytest.raises(Invalid, match=r"the job a-1 takes 2,000,\d+ bytes, and Firestore holds 1,048,576"):
+    with pytest.raises(Invalid, match=r"the job a-1 takes 2,000,\d+ bytes, and Firestore allows 1,048,576"):
         native.to_native(unlimited, "a-1", job, codec.encode(unlimited, job, {}, 1))

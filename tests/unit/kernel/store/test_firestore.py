@@ -21,8 +21,8 @@ from tpukit.kernel.store.listener import Listener
 @pytest.mark.parametrize(
     ("error", "kind", "text", "hint"),
     [
-        (exceptions.PermissionDenied("no"), Denied, "not open to you: no", "roles/datastore.user in my-project-1"),
-        (exceptions.Unauthenticated("who"), Denied, "does not know who you are", "application-default login"),
+        (exceptions.PermissionDenied("no"), Denied, "denies you access: no", "roles/datastore.user in my-project-1"),
+        (exceptions.Unauthenticated("who"), Denied, "does not accept your credentials", "application-default login"),
         (DefaultCredentialsError("none"), Denied, "there are no credentials", "application-default login"),
         (RefreshError("expired"), Denied, "there are no credentials", "application-default login"),
         (TransportError("down"), Transient, "could not be reached: down", "try again"),
@@ -32,7 +32,7 @@ from tpukit.kernel.store.listener import Listener
         (exceptions.RetryError("long", None), Transient, "could not be reached", "try again"),
         (exceptions.Aborted("held"), Transient, "is busy", "try again"),
         (exceptions.NotFound("gone"), NotFound, "there is no store firestore://my-project-1/db", "databases create"),
-        (exceptions.InvalidArgument("odd"), Invalid, "does not take this: odd", ""),
+        (exceptions.InvalidArgument("odd"), Invalid, "refuses the request: odd", ""),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
 )

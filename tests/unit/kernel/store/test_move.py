@@ -127,7 +127,7 @@ def test_show_says_what_is_in_it_and_who_works_on_it(tpu, store):
     assert [broken["key"] for broken in summary["unreadable"]] == ["c"]
     for arguments in ((), ("show",)):
         done = tpu(*arguments)
-        for text in ("1 active, 1 ended", "jobs/a  me@there/1", "c  it is no JSON"):
+        for text in ("1 active, 1 ended", "jobs/a  me@there/1", "c  it is not JSON"):
             assert text in done.output
 
 

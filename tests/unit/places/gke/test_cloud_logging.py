@@ -165,10 +165,10 @@ def test_passing_trouble_in_the_middle_costs_no_lines(google, pods, monkeypatch)
 @pytest.mark.parametrize(
     ("status", "error", "says"),
     [
-        (401, Denied, "who asks"),
+        (401, Denied, "not signed in"),
         (403, Denied, "roles/logging.viewer"),
-        (404, NotFound, "nothing of that name"),
-        (400, Invalid, "refuses the question"),
+        (404, NotFound, "not found in Cloud Logging"),
+        (400, Invalid, "refuses the request"),
         (429, Transient, "busy"),
         (500, Transient, "busy"),
     ],
@@ -196,7 +196,7 @@ def test_token_is_not_sent_over_a_plain_connection_to_another_machine(monkeypatc
 
 def test_token_that_the_service_does_not_know_is_denied(google, pods, monkeypatch):
     monkeypatch.setenv(TOKEN, "stale")
-    with pytest.raises(Denied, match="who asks"):
+    with pytest.raises(Denied, match="not signed in"):
         texts()
 
 

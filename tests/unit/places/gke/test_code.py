@@ -86,7 +86,7 @@ def test_pack_large_code_is_cut_and_too_large_code_is_refused_before_it_is_sent(
     assert code.check(tmp_path).names == ("data",)
     (tmp_path / "data").write_bytes(random.Random(1).randbytes(1000 * code.MOST_PARTS))
     for refused in (code.pack, code.check):
-        with pytest.raises(Invalid, match=r"more than the .* MiB that a cluster is sent") as error:
+        with pytest.raises(Invalid, match=r"more than the limit of .* MiB for a cluster") as error:
             refused(tmp_path)
         assert error.value.exit_code == 2
 

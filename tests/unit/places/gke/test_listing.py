@@ -51,7 +51,7 @@ def test_list_of_a_namespace_that_may_not_be_seen_says_so(server, lister):
 def test_list_of_an_api_server_that_hangs_ends_as_passing_trouble(server, lister, monkeypatch):
     monkeypatch.setattr(namespace, "SYNC_SECONDS", 0.2)
     server.hanging.set()
-    with pytest.raises(Transient, match="does not list its pods"):
+    with pytest.raises(Transient, match="did not list its pods"):
         lister.list("team")
 
 

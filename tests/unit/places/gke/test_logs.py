@@ -84,15 +84,16 @@ def test_logs_that_are_nowhere_say_what_was_tried(driving):
     driving.until(job_id, State.COMPLETED)
     driving.cluster.forget(job_id)
     with pytest.raises(
-        NotFound, match=r"pods were deleted, this machine never read them, and Cloud Logging has nothing"
+        NotFound,
+        match=r"pods were deleted, this machine has no copy of their logs, and Cloud Logging has no lines of it",
     ):
         lines(driving, job_id)
 
     def archive(handle, host):
-        raise Denied("Cloud Logging lets you read no logs", hint="ask its owner")
+        raise Denied("Cloud Logging denies you the logs", hint="ask its owner")
         yield
 
-    with pytest.raises(NotFound, match="lets you read no logs") as raised:
+    with pytest.raises(NotFound, match="denies you the logs") as raised:
         lines(driving, job_id, archive=archive)
     assert raised.value.hint == "ask its owner"
 

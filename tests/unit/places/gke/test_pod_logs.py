@@ -124,7 +124,7 @@ def test_log_cache_says_where_lines_are_missing(tmp_path):
     assert reader.takes(stamped(2_000_000_000, "two"))
     cache.append([stamped(3_000_000_000, "three")], reader.position)
     shown = list(log_lines.for_people(cache.lines()))
-    assert shown == ["one", "(lines before this one were not kept on this machine)", "three"]
+    assert shown == ["one", "(earlier lines are not stored on this machine)", "three"]
 
 
 def progress(step):

@@ -74,7 +74,7 @@ def test_submit_waits_until_the_hosts_of_the_last_attempt_have_left(cluster, pla
     cluster.admit(handle().plan.id)
     cluster.start(handle().plan.id)
     for _ in range(2):
-        with pytest.raises(NotYet, match="still leaving"):
+        with pytest.raises(NotYet, match="still stopping"):
             place.submit(handle(1))
     cluster.leave(handle().plan.id)
     place.submit(handle(1))
@@ -87,7 +87,7 @@ def test_submit_waits_for_hosts_that_outlive_their_jobset(cluster, place):
     cluster.admit(handle().plan.id)
     cluster.start(handle().plan.id)
     del cluster.objects["JobSet"]["research", handle().plan.id]
-    with pytest.raises(NotYet, match="still leaving"):
+    with pytest.raises(NotYet, match="still stopping"):
         place.submit(handle(1))
     assert cluster.jobset(handle().plan.id) is None
 
@@ -112,7 +112,7 @@ def test_stop_of_a_paused_driver_leaves_the_jobset_of_a_later_attempt_alone(clus
     place.submit(handle())
     old = handle(0, state=State.RUNNING, learned=learned(cluster, handle()))
     uid = replace_by_a_newer_one(cluster, place)
-    with pytest.raises(Conflict, match="not ours to stop"):
+    with pytest.raises(Conflict, match="this driver may not stop"):
         place.stop(old, 5.0)
     assert cluster.jobset(old.plan.id)["metadata"]["uid"] == uid
 

@@ -83,7 +83,7 @@ def ended(cluster, place):
 def test_rerun_makes_the_new_one_only_after_the_old_one_is_gone(world):
     cluster, place = world
     old = ended(cluster, place)
-    with pytest.raises(NotYet, match="still leaving"):
+    with pytest.raises(NotYet, match="still stopping"):
         place.rerun_unmanaged(only(place))
     assert cluster.jobset("theirs")["metadata"]["uid"] == old
     cluster.leave("theirs")

@@ -58,7 +58,7 @@ def test_why_too_few_of_them_are_ready():
 def test_why_pool_is_being_made():
     events = [event("TriggeredScaleUp")]
     assert why(PLAN, state_of(unplaced()), Surroundings(nodes=[], events=events)) == (
-        "a pool of v4-16 (2x2x2) is being made for it"
+        "a pool of v4-16 (2x2x2) is being created for the job"
     )
 
 
@@ -79,7 +79,7 @@ def test_why_hosts_that_nobody_may_make():
         event("FailedCreate", 'serviceaccount "cloud-tpu-sa" not found', uid="job-1"),
     ]
     said = why(PLAN, state_of(jobs=(job,)), Surroundings(events=events))
-    assert said == 'its hosts cannot be made: serviceaccount "cloud-tpu-sa" not found'
+    assert said == 'its hosts cannot be created: serviceaccount "cloud-tpu-sa" not found'
     assert why(PLAN, state_of(jobs=(job,)), Surroundings(events=events[:1])) == "0 of 4 hosts have started"
 
 
@@ -103,7 +103,7 @@ def test_why_image_that_is_not_pulled_is_said_with_the_kubelets_reason(where):
     state = {"waiting": {"reason": "ImagePullBackOff", "message": "Back-off pulling image"}}
     one["status"][where] = [{"name": "host", "image": "i", "state": state}]
     said = why(PLAN, state_of(one, *(pod(f"h-{n}-x") for n in range(3))), Surroundings())
-    assert said == "the image cannot be had: i: ImagePullBackOff: Back-off pulling image"
+    assert said == "the image cannot be pulled: i: ImagePullBackOff: Back-off pulling image"
 
 
 def not_mounted(message, at="2026-01-01T00:00:00Z"):

@@ -75,7 +75,7 @@ def test_archive_that_is_not_the_code_is_refused_and_never_shelved(sent, tmp_pat
     foreign = replace(sent, snapshot=stage.snapshot(other, tmp_path / "here" / "code"))
     bucket.code(tmp_path / "here" / "code").share(foreign)
     bucket.objects[address_of(sent)] = bucket.objects[address_of(foreign)]
-    with pytest.raises(Transient, match="not the code"):
+    with pytest.raises(Transient, match="does not match the digest"):
         bucket.code(tmp_path / "there" / "code").require(sent)
     assert not (tmp_path / "there" / "code" / sent.snapshot.digest).exists()
 

@@ -96,7 +96,7 @@ def test_stream_of_a_fleet_on_a_mounted_bucket_is_refused_with_what_to_write(wor
     script = "from tpukit.host import bucket; bucket.opened('/data/out').create('claim', b'1')"
     world.with_bucket("python", "-c", script)
     world.phase("Failed")
-    assert "/data/out cannot tell which of two came first" in world.log()
+    assert "/data/out cannot decide which of two writers was first" in world.log()
     assert "write gs://BUCKET/FOLDER in its place" in world.log()
 
 

@@ -142,7 +142,7 @@ def test_volume_of_an_unknown_kind_keeps_the_pod_waiting_and_says_so(world: Worl
     world.shell("true", spec={"volumes": [{"name": "v", "nfs": {"server": "s", "path": "/"}}]})
     world.until(lambda: world.status().get("containerStatuses"))
     waiting = world.container()["state"]["waiting"]
-    assert waiting["message"] == "volumes of kind nfs are not made here"
+    assert waiting["message"] == "volumes of kind nfs are not supported here"
 
 
 def test_sub_path_that_leaves_its_volume_is_refused(world: World):

@@ -37,7 +37,7 @@ def fence(job: str, number: int) -> None:
     os.makedirs(os.path.dirname(file), mode=0o700, exist_ok=True)
     latest = read(file) or {"attempt": -1}
     if latest["attempt"] > number:
-        raise Refused("superseded", f"attempt {latest['attempt']} of {job} was here already")
+        raise Refused("superseded", f"attempt {latest['attempt']} of {job} has already run on this host")
     write(file, {"attempt": number})
 
 

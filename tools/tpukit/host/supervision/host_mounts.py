@@ -23,14 +23,14 @@ def mount(one: dict[str, Any]) -> tuple[str, str] | None:
         if not _run(["mountpoint", "-q", target]).returncode:
             return None
         if one["kind"] != "nfs" and shutil.which("gcsfuse") is None:
-            return "request", "there is no gcsfuse on this host, which mounts buckets: let `setup` install it"
+            return "request", "this host has no gcsfuse, which mounts buckets: install it in the setting `setup`"
         for argv in _commands(one):
             ran = _run(argv)
             if ran.returncode:
                 last = ran.stdout.decode("utf-8", "replace").strip().splitlines()[-1:] or ["no message"]
                 return "mount", f"{source} could not be mounted at {target}: {last[0]}"
     except subprocess.TimeoutExpired as error:
-        return "mount", f"{' '.join(error.cmd)} did not come to an end in {SECONDS} s"
+        return "mount", f"{' '.join(error.cmd)} did not end within {SECONDS} s"
     return None
 
 

@@ -192,7 +192,7 @@ def setup(request: dict[str, Any], _: BinaryIO) -> dict[str, Any]:
         )
         if ran.returncode:
             last = ran.stdout[-2000:].decode("utf-8", "replace")
-            raise Refused("setup", f"set-up ended with exit code {ran.returncode}: {last}")
+            raise Refused("setup", f"the setup command ended with exit code {ran.returncode}: {last}")
         write(done, {"argv": request["argv"]})
     return {"ran": True}
 

@@ -103,4 +103,4 @@ def run_shim(folder: str) -> None:
     if done.returncode:
         with open(os.path.join(folder, "shim.log"), encoding="utf-8", errors="replace") as log_text:
             last = log_text.read().strip().splitlines()[-1:] or ["no message"]
-        raise Refused("machine", f"it could not be started: {last[0]}")
+        raise Refused("machine", f"the program could not be started: {last[0]}")

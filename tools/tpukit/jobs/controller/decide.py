@@ -142,7 +142,7 @@ def _launch(job: Job, attempt: Attempt, why: str, now: float) -> Step:
 
 def _stop(job: Job, spec: JobSpec, attempt: Attempt, reason: Reason, host: str = "") -> Step:
     attempt = replace(attempt, stopping=reason, host=host)
-    note = f"attempt {attempt.number} told to leave: {message(reason, host)}"
+    note = f"attempt {attempt.number} is being stopped: {message(reason, host)}"
     return Step(_with(job, attempt), Act.STOP, _grace(reason, spec), note)
 
 

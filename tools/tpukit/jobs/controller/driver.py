@@ -142,7 +142,7 @@ class Driver:
                 swept = place.sweep(known, complain, self._claim)
                 removed += [f"{place.name}: {name}" for name in swept]
             except TpukitError as error:
-                self._complain(place.name, f"it was not swept: {error}")
+                self._complain(place.name, f"its remains could not be removed: {error}")
         return removed
 
     def close(self) -> None:

@@ -66,7 +66,7 @@ def decide(items: Iterable[Item], now: float, limits: Limits) -> list[Removal]:
 def _old(item: Item, now: float, limits: Limits) -> str:
     age = now - item.used
     if item.what is What.TRASH:
-        return "its removal was cut off"
+        return "its removal was interrupted"
     if item.what is What.TEMPORARY:
         return "left behind by a process that was killed" if age > limits.temporary else ""
     return f"not used for {counted(round(age / DAY), 'day')}" if age > limits.age else ""

@@ -256,21 +256,21 @@ def _problems(plan: Plan) -> Iterator[Problem]:
     spec = plan.spec
     if not plan.image:
         hint = (
-            f"`tpu image push` builds one for all jobs and writes it to {settings.path()}; or write "
+            f"run `tpu image push`, which builds an image for all jobs and writes it to {settings.path()}; or write "
             "image: REGION-docker.pkg.dev/PROJECT/REPOSITORY/NAME in the job file"
         )
         yield Problem("", "image: a job on GKE runs in a container, and no image is named", hint)
     if plan.slice.machine_type is None:
-        hint = "write a newer one, such as tpu: v4-8, or send the job to another place"
+        hint = "use a newer type, such as tpu: v4-8, or send the job to another place"
         yield Problem("", f"tpu: GKE has no {plan.slice.name}", hint)
     if not plan.workdir:
         hint = f"write workdir: gs://BUCKET/PATH in the job file; or {settings.hint('artifacts')}"
-        yield Problem("", "workdir: hosts on GKE keep nothing, and no folder that outlives them is named", hint)
+        yield Problem("", "workdir: it is not set, and disks of hosts on GKE are not retained", hint)
     elif not _outlives_hosts(plan):
-        hint = "write workdir: gs://BUCKET/PATH, or a folder in a mount that can be written"
-        yield Problem("", f"workdir: {plan.workdir} goes away with the host", hint)
+        hint = "write workdir: gs://BUCKET/PATH, or a folder in a writable mount"
+        yield Problem("", f"workdir: {plan.workdir} is deleted with the host", hint)
     if any(mount.path == SCRATCH for mount in spec.mounts):
-        yield Problem("", f"mounts: {SCRATCH} is where programs write for the moment", "mount it elsewhere, at /data")
+        yield Problem("", f"mounts: {SCRATCH} is the folder for temporary files", "mount it elsewhere, at /data")
 
 
 def _outlives_hosts(plan: Plan) -> bool:

@@ -120,9 +120,9 @@ class Queues:
 
 
 PRIORITIES = (
-    Priority("low", -1000, "Runs when nobody else wants the slices, and gives them back."),
-    Priority("medium", 0, "What a job has that names no priority."),
-    Priority("high", 1000, "Goes first, and takes the slices of lower jobs. They resume later."),
+    Priority("low", -1000, "Runs on slices that no other job requests, and releases them on demand."),
+    Priority("medium", 0, "Priority of jobs that name none."),
+    Priority("high", 1000, "Runs first, and preempts jobs of lower priority, which resume later."),
 )
 
 
@@ -140,7 +140,7 @@ def queues(
     """
     absent = next((kind.shape for kind in quotas if kind.shape.machine_type is None), None)
     if absent:
-        raise Invalid(f"GKE has no {absent.name}", hint="name a newer one, such as v4-8")
+        raise Invalid(f"GKE has no {absent.name}", hint="use a newer type, such as v4-8")
     pools: dict[str, list[tuple[PoolKind, int]]] = {}
     for kind, count in quotas.items():
         pools.setdefault(kind.flavor, []).append((kind, count))

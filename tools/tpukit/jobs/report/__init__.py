@@ -106,7 +106,7 @@ def unseen(hosts: Sequence[HostView], started: float, until: float) -> str:
         return ""
     if any(host.step is not None or host.early for host in hosts):
         return ""
-    return f"no step of it can be seen, so a hang is not noticed: {SAY_PROGRESS}"
+    return f"tpukit sees no steps of the program, so it cannot detect a hang: {SAY_PROGRESS}"
 
 
 def progress(hosts: Sequence[HostView]) -> str:

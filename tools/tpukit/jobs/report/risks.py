@@ -17,7 +17,7 @@ def of(plan: Plan, workdir: str, *, this_machine: bool) -> list[str]:
     found = []
     if not this_machine and not _durable(plan, workdir):
         lost = (
-            "a preemption of spot capacity loses them"
+            "a preemption of spot capacity deletes them"
             if plan.spec.capacity == "spot"
             else "they are lost when the TPU VM is deleted or recreated"
         )

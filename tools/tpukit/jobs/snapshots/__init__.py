@@ -79,8 +79,8 @@ def require(shelf: Path, digest: str) -> Path:
     except FileNotFoundError as error:
         raise Invalid(
             f"code: the staged code {digest[:12]} is no longer in {shelf}",
-            hint="`tpu run FILE` stages it again and sends another job; or copy the folder back from the machine "
-            "that sent this one",
+            hint="`tpu run FILE` stages the code again and sends a new job; or copy the folder from the machine "
+            "that sent this job",
         ) from error
     except OSError:
         pass  # it exists, but is another user's or on a read-only disk
@@ -122,8 +122,8 @@ def _settled(folder: Path, attempt: Callable[[], T]) -> T:
         except copying.Vanished as error:
             last = str(error)
     raise Invalid(
-        f"code: files in {folder} come and go while they are staged, such as {shown(last)}",
-        hint="wait for what writes there, or put it into .gitignore",
+        f"code: files in {folder} appear and disappear during staging, such as {shown(last)}",
+        hint="stop the program that writes there, or put these files into .gitignore",
     )
 
 
@@ -193,7 +193,7 @@ def _too_large(folder: Path, listed: Listing) -> list[Problem]:
 def _too_much(folder: Path, total: int, largest: Sequence[str]) -> list[Problem]:
     if total <= MOST_BYTES:
         return []
-    what = f"code: {folder} holds {total >> 20} MiB, more than the {MOST_BYTES >> 20} MiB that are staged"
+    what = f"code: {folder} holds {total >> 20} MiB, more than the limit of {MOST_BYTES >> 20} MiB"
     named = f"; the largest files are {', '.join(map(shown, largest))}" if largest else ""
     return [Problem("", what, f"put data elsewhere or into .gitignore{named}")]
 
@@ -202,7 +202,7 @@ def _cannot_store(shelf: Path, error: OSError) -> TpukitError:
     if error.errno in _FULL:
         return Invalid(
             f"code: the disk of {shelf} is full",
-            hint="`tpu clean` removes what old jobs left there; or point $TPUKIT_HOME at another disk",
+            hint="`tpu clean` removes files of old jobs there; or point $TPUKIT_HOME at another disk",
         )
     hint = "point $TPUKIT_HOME at a folder that you may write to"
     return Denied(f"code cannot be staged in {shelf}: {error.strerror or error}", hint=hint)

@@ -35,8 +35,8 @@ def files(folder: Path, own: Sequence[Path] = ()) -> Listing:
         listing.names.append(name)
         if len(listing.names) > MOST_FILES:
             raise Invalid(
-                f"code: {folder} holds more than the {MOST_FILES:,} files that are staged",
-                hint="is it the right folder? Put data and environments into .gitignore",
+                f"code: {folder} holds more than the limit of {MOST_FILES:,} files",
+                hint="check that it is the right folder, and put data and environments into .gitignore",
             )
     listing.names.sort()
     return listing

@@ -88,7 +88,7 @@ def _link(source: Path, text: str, root: Path, target: Path | None) -> tuple[byt
     goal = os.path.realpath(source.parent.resolve() / text)
     if Path(text).is_absolute() or not Path(goal).is_relative_to(root):
         hint = "copy the file in, make the link relative, or put it into .gitignore"
-        raise _Unusable(f"is a link that leads out of {root}", hint)
+        raise _Unusable(f"is a link to a file outside {root}", hint)
     if target is not None:
         target.symlink_to(text)
     return b"link", os.fsencode(text), len(text)

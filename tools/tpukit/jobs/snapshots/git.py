@@ -55,12 +55,12 @@ def _names(folder: Path, *arguments: str) -> list[str] | None:
         raise Invalid(
             Problem(
                 "",
-                f"code: the git checkout of {folder} belongs to another user, and git does not read it",
+                f"code: the git checkout of {folder} belongs to another user, so git refuses to read it",
                 f"git config --global --add safe.directory {folder.resolve()}  # if you trust its owner",
             )
         )
     last = said.splitlines()[-1] if said else f"exit code {done.returncode}"
-    raise Invalid(f"code: git cannot list the files of {folder}: {last}", hint=f"`git -C {folder} status` says more")
+    raise Invalid(f"code: git cannot list the files of {folder}: {last}", hint=f"`git -C {folder} status` shows more")
 
 
 def _split(output: bytes) -> list[str]:

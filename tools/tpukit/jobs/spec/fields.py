@@ -40,7 +40,7 @@ class Duration(Kind):
         except ValueError:
             refuse(f"{shown(value)} is not a duration", "write a whole number and one of s, m, h, d: 90s or 12h")
         if not self._least <= seconds <= _LONGEST:
-            hint = f"write something between {self._least}s and {durations.write(_LONGEST)}"
+            hint = f"write a duration between {self._least}s and {durations.write(_LONGEST)}"
             refuse(f"{value} is out of bounds", hint)
         return seconds
 
@@ -57,13 +57,13 @@ def _without_last_slash(path: str) -> str:
 
 def _free_name(name: str) -> str:
     if name.startswith(_RESERVED) or name in _RESERVED_NAMES:
-        refuse("this name is reserved", "leave it out: tpukit sets it for each host")
+        refuse("this name is reserved", "leave it out; tpukit sets this variable for each host")
     return name
 
 
 def _free_path(path: str) -> str:
     if path.split("/")[1] in _OF_THE_SYSTEM:
-        refuse(f"{path} belongs to the system", "mount it elsewhere, at /data for one")
+        refuse(f"{path} belongs to the system", "mount it elsewhere, such as at /data")
     return path
 
 

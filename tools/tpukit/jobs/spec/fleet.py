@@ -24,10 +24,10 @@ _BUCKET = r"(?:gs://)?[a-z0-9][-a-z0-9_.]{1,220}[a-z0-9](?:/[^\x00-\x1f*?\[\]#]+
 
 def _each_once(zones: tuple[str, ...]) -> tuple[str, ...]:
     if not zones:
-        refuse("there is no zone in it")
+        refuse("the list of zones is empty")
     for index, zone in enumerate(zones):
         if zone in zones[:index]:
-            raise Refusal([((index,), f"{zone} is there twice", "name each zone once")])
+            raise Refusal([((index,), f"{zone} is named twice", "name each zone once")])
     return zones
 
 
@@ -44,12 +44,12 @@ def _of_one_host(name: str) -> str:
 class FleetSpec(Model):
     """A fleet as a user describes it. Only zones are required."""
 
-    name: str = field(NAME, "Name of the fleet, a label of its TPU VMs; yours if left out.", "ada", default="")
+    name: str = field(NAME, "Name of the fleet, a label of its TPU VMs (default: your user name).", "ada", default="")
     zones: tuple[str, ...] = field(
-        Items(ZONE, 100, _each_once, least=1), "Where its TPU VMs are.", ["us-central1-a", "us-central1-b"]
+        Items(ZONE, 100, _each_once, least=1), "Zones of the TPU VMs.", ["us-central1-a", "us-central1-b"]
     )
     workers_per_zone: int = field(Integer(1, 1000), "TPU VMs in each zone.", 4, default=1)
-    tpu_type: str = field(Text(None, _of_one_host), "A slice of one host.", "v3-8", default="v3-8")
+    tpu_type: str = field(Text(None, _of_one_host), "Type of the TPU VMs, a slice of one host.", "v3-8", default="v3-8")
     capacity: Literal["spot", "on-demand"] = field(
         Choice("spot", "on-demand"), "How the hardware is bought.", "spot", default="spot"
     )
@@ -69,7 +69,7 @@ class FleetSpec(Model):
     streams: int = field(
         Integer(0, MOST_STREAMS), "Streams of the dataset; 0: as many as there are workers.", 16, default=0
     )
-    max_samples: int = field(Integer(0), "Of each stream, for a test; 0: all.", 100, default=0)
+    max_samples: int = field(Integer(0), "Samples of each stream to use, for a test; 0: all.", 100, default=0)
     program: str | None = field(
         Text(Form(r"[^\x00-\x1f:]+:[A-Za-z_]\w*", "write FILE.py:NAME or MODULE:NAME", 1024)),
         "Function that makes shards; the folder of its file is sent along.",
@@ -78,7 +78,7 @@ class FleetSpec(Model):
     )
     options: dict[str, str] = field(
         Named(Text(Form(r"[A-Za-z_][-\w.]*", "use letters, digits, -, . and _", 128)), TEXT),
-        "For the program.",
+        "Options of the program.",
         {"model": "Qwen/Qwen2.5-0.5B"},
         default={},
     )
@@ -86,14 +86,16 @@ class FleetSpec(Model):
         TEXT, "File in the folder of the program that each host installs.", "requirements.txt", default=None
     )
     shard_samples: int = field(Integer(1), "Samples in each shard.", 500, default=1000)
-    patience: int = field(DURATION, "How long the program may not move.", "10m", default=1800)
+    patience: int = field(
+        DURATION, "Longest time without progress until the program is restarted.", "10m", default=1800
+    )
     unattended: int = field(
         Duration(zero=True),
-        "TPU VMs of the fleet end by themselves after this long without a driver; 0s: never.",
+        "Time without a driver after which TPU VMs of the fleet delete themselves; 0s: never.",
         "24h",
         default=86400,
     )
-    claim: int = field(DURATION, "After which the stream of a lost worker is free.", "1m", default=60)
+    claim: int = field(DURATION, "Time until another worker may take the stream of a lost worker.", "1m", default=60)
 
     @classmethod
     def between(cls, good: Mapping[str, Any], raw: Mapping[str, Any]) -> Iterator[Violation]:
@@ -101,7 +103,11 @@ class FleetSpec(Model):
         if good.get("program") and not good.get("streams", 0) and count > MOST_STREAMS:
             yield ("streams",), f"{count} workers would have as many streams", f"write streams: {MOST_STREAMS} or less"
         if good.get("requirements") and ".py:" not in good.get("program", ".py:"):
-            yield ("requirements",), "a module has no folder that is sent along", "write program: FILE.py:NAME"
+            yield (
+                ("requirements",),
+                "a module is not sent along, only the folder of a file",
+                "write program: FILE.py:NAME",
+            )
 
 
 def load(file: Path | None, flags: Mapping[str, Any], default: str = "") -> FleetSpec:
@@ -121,7 +127,7 @@ def load(file: Path | None, flags: Mapping[str, Any], default: str = "") -> Flee
         root.value = {}
     if not isinstance(root.value, dict):
         hint = "start with the line zones: [us-central1-a]"
-        raise Invalid(Problem(root.where, "a fleet file is made of lines such as key: value", hint))
+        raise Invalid(Problem(root.where, "a fleet file has lines of the form key: value", hint))
     for name, value in flags.items():
         node = _node(value, flag_of(name))
         if name == "options" and isinstance(there := root.value.get(name, Node({}, "")).value, dict):

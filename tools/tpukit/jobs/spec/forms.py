@@ -48,11 +48,11 @@ def shown(value: object) -> str:
 def sound(text: str) -> str:
     """Check that text can be a program argument, an environment value and JSON."""
     if "\0" in text:
-        refuse("there is a NUL character in it", "remove it: no program can receive one")
+        refuse("the text has a NUL character", "remove it: no program can receive one")
     try:
         text.encode()
     except UnicodeEncodeError:
-        refuse("it is not UTF-8 text", "write it in UTF-8")
+        refuse("the text is not UTF-8", "write it in UTF-8")
     return text
 
 

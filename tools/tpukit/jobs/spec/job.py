@@ -130,7 +130,7 @@ class _Capacity(Kind):
 
 def _short_grace(seconds: int) -> int:
     if seconds > 3600:
-        refuse(f"{durations.write(seconds)} is longer than GKE grants", "write 60m or less")
+        refuse(f"{durations.write(seconds)} is longer than GKE allows", "write 60m or less")
     return seconds
 
 
@@ -139,24 +139,25 @@ class Max(Model):
 
     runtime: int | None = field(DURATION, "Longest time one attempt may run.", "12h", default=None)
     restarts: int = field(
-        Integer(0, 100), "Attempts after a failure of the program. Lost hardware is not counted.", 20, default=0
+        Integer(0, 100), "Restarts after failures of the program. Lost hardware is not counted.", 20, default=0
     )
     stall: int = field(
         DURATION,
-        "A job without a new step for this long hangs. If you set it, this includes the time before the first step of a"
-        " program that calls tpukit.host.start() and the time before the second step that a program prints.",
+        "Time without a new step after which the job counts as hung. If you set it, it includes the time before the"
+        " first step of a program that calls tpukit.host.start(), and the time before the second step that a program"
+        " prints.",
         "10m",
         default=600,
     )
     grace: int = field(
         Duration(_short_grace),
-        "Time between being told to leave and being killed, to save.",
+        "Time between SIGTERM and SIGKILL, for saving.",
         "30s",
         default=30,
     )
     unattended: int = field(
         Duration(zero=True),
-        "Hardware created for the job is released after this long without a driver; 0s: never.",
+        "Time without a driver after which hardware created for the job is released; 0s: never.",
         "24h",
         default=86400,
     )
@@ -166,13 +167,13 @@ class Mount(Model):
     """A Cloud Storage bucket as a folder, through GCS FUSE."""
 
     bucket: str = field(BUCKET, "Name of the bucket.", "my-data")
-    path: str = field(MOUNT_PATH, "Where the program finds it.", "/data")
-    read_only: bool = field(Flag(), "Whether the program may only read.", True, default=True)
+    path: str = field(MOUNT_PATH, "Folder at which the program sees the bucket.", "/data")
+    read_only: bool = field(Flag(), "True if the program may only read.", True, default=True)
 
 
 def _command_that_starts(command: tuple[str, ...]) -> tuple[str, ...]:
     if not command or not command[0]:
-        refuse("there is no program in it", "write command: [python, train.py]")
+        refuse("the command is empty", "write command: [python, train.py]")
     for index, argument in enumerate(command):
         if len(argument.encode()) > _LONGEST_ARGUMENT:
             what = "the argument is longer than 128 KiB"
@@ -208,7 +209,7 @@ class JobSpec(Model):
     slices: int = field(Integer(1, 256), "Number of slices that train together.", 2, default=1)
     command: tuple[str, ...] = field(
         Items(TEXT, 1024, _command_that_starts, least=1),
-        "Program and arguments, run on every host. No shell reads it.",
+        "Program and arguments, run on every host without a shell.",
         ["python", "train.py", "--steps=500"],
     )
     code: str | None = field(
@@ -217,7 +218,7 @@ class JobSpec(Model):
     image: str | None = field(
         IMAGE, "Container image, for places that run containers.", "us-docker.pkg.dev/p/r/train:1", default=None
     )
-    team: str | None = field(TEAM, "Whose quota pays: a namespace and its queue.", "research", default=None)
+    team: str | None = field(TEAM, "Team whose quota is used: a namespace and its queue.", "research", default=None)
     priority: str | None = field(LABEL, "Priority class in the queue.", "high", "medium", "low", default=None)
     config: dict[str, Any] = field(
         CONFIG,
@@ -232,7 +233,7 @@ class JobSpec(Model):
         default={},
     )
     workdir: str | None = field(
-        WORKDIR, "Home of checkpoints, logs and TensorBoard data.", "gs://bucket/runs/pretrain", default=None
+        WORKDIR, "Folder for checkpoints, logs and TensorBoard data.", "gs://bucket/runs/pretrain", default=None
     )
     tensorboard: bool = field(Flag(), "Whether TensorBoard data is uploaded while it runs.", True, default=False)
     capacity: Literal["on-demand", "spot", "flex-start"] | Reservation = field(
@@ -240,18 +241,18 @@ class JobSpec(Model):
     )
     rule: Rule = field(
         Choice("pass", "resume", "rerun", "reapply", "pre"),
-        "What follows a preemption or the loss of a peer. Default: pre on spot and flex-start, else pass.",
+        "Rule after a preemption or the loss of a peer. Default: pre on spot and flex-start, else pass.",
         "pre",
         default="pass",
     )
     max: Max = field(Sub(Max), "Bounds of the job.", {"runtime": "12h", "restarts": 20}, default=Max())
     progress: str | None = field(
         PROGRESS,
-        "Pattern (Python) with groups step, loss, saved, for lines of a program that tpukit cannot read by itself.",
+        "Pattern (Python) with groups step, loss, saved, for lines of a program that tpukit does not recognize.",
         r"it=(?P<step>\d+) L=(?P<loss>\S+)|flushed (?P<saved>\d+)",
         default=None,
     )
-    tags: tuple[str, ...] = field(Items(TAG, 32, _once), "Words to find the job by.", ["sweep-3"], default=())
+    tags: tuple[str, ...] = field(Items(TAG, 32, _once), "Tags, to find the job by.", ["sweep-3"], default=())
     mounts: tuple[Mount, ...] = field(
         Items(Sub(Mount), 16, _apart),
         "Buckets that the program sees as folders.",
@@ -260,8 +261,8 @@ class JobSpec(Model):
     )
     access: Literal["restricted", "tpu", "privileged"] = field(
         Choice("restricted", "tpu", "privileged"),
-        "How its hosts open their chips, on GKE: without rights; as root with SYS_RESOURCE; or, as a last resort, with "
-        "all rights. Its team must allow the latter two.",
+        "How its hosts open their chips, on GKE: without extra rights; as root with SYS_RESOURCE; or, as a last "
+        "resort, with all rights. Its team must allow the latter two.",
         "tpu",
         default="restricted",
     )

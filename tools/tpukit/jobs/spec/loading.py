@@ -35,7 +35,7 @@ def loads(
         root.value = {}
     if not isinstance(root.value, dict):
         hint = "start with the line name: pretrain"
-        raise Invalid(Problem(root.where, "a job file is made of lines such as key: value", hint))
+        raise Invalid(Problem(root.where, "a job file has lines of the form key: value", hint))
     if "config" in root.value:
         found += program_config.expand(root.value["config"], known)
     found += overrides.apply(root, sets, known)

@@ -65,7 +65,7 @@ def read(path: Path, kind: str = "job") -> str:
         with path.open("rb") as file:
             content = file.read(LARGEST + 1)
     except FileNotFoundError:
-        raise Invalid(Problem(str(path), "there is no such file", _neighbour(path, kind))) from None
+        raise Invalid(Problem(str(path), "the file does not exist", _neighbour(path, kind))) from None
     except IsADirectoryError:
         hint = _neighbour(path / f"{kind}.yaml", kind)
         raise Invalid(Problem(str(path), "this is a folder, not a file", hint)) from None
@@ -73,7 +73,9 @@ def read(path: Path, kind: str = "job") -> str:
         reason = getattr(error, "strerror", None) or str(error)
         raise Invalid(Problem(str(path), f"the file cannot be read: {reason}", "name another file")) from error
     if len(content) > LARGEST:
-        raise Invalid(Problem(str(path), "the file is larger than 1 MiB", "keep data out of it and name its place"))
+        raise Invalid(
+            Problem(str(path), "the file is larger than 1 MiB", "move data into other files, and refer to them")
+        )
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -131,16 +133,16 @@ class _Reader:
         except yaml.YAMLError as error:
             raise Invalid(self._syntax(error)) from error
         if not isinstance(after, yaml.StreamEndEvent):
-            self._refuse(after, "a second document starts here", "keep one to a file, and write no --- line")
+            self._refuse(after, "a second document starts here", "write one document, without --- lines")
         return root, self._doubles
 
     def _node(self, event: Any, where: str, depth: int) -> Node:
         if isinstance(event, yaml.AliasEvent) or event.anchor:
-            self._refuse(event, "anchors and aliases (&name, *name) are not read here", "write the value out")
+            self._refuse(event, "anchors and aliases (&name, *name) are not supported", "write the value out")
         if event.tag:
-            self._refuse(event, f"tags such as {event.tag} are not read here", "write the value without it")
+            self._refuse(event, f"tags such as {event.tag} are not supported", "write the value without it")
         if depth > DEEPEST:
-            self._refuse(event, f"this is nested more than {DEEPEST} levels deep", "make it flatter")
+            self._refuse(event, f"this is nested more than {DEEPEST} levels deep", "use fewer levels")
         if isinstance(event, yaml.MappingStartEvent):
             return Node(self._mapping(depth), where)
         if isinstance(event, yaml.SequenceStartEvent):
@@ -159,12 +161,12 @@ class _Reader:
             where = self._where(event)
             key = event.value if isinstance(event, yaml.ScalarEvent) else None
             if key is None:
-                self._refuse(event, "a key has to be a word", "write key: value")
+                self._refuse(event, "a key must be a word", "write key: value")
             self._node(event, where, depth)  # checks its anchor and tag
             node = self._node(next(self._events), where, depth + 1)
             if key in items:
                 hint = f"keep one of them; the other is at {items[key].where}"
-                self._doubles.append(Problem(where, f"the key {key!r} is there twice", hint))
+                self._doubles.append(Problem(where, f"the key {key!r} occurs twice", hint))
             items[key] = node
         return items
 
@@ -183,7 +185,7 @@ class _Reader:
             return self._control(getattr(error, "position", 0))
         lines = self._text.split("\n")
         line = lines[mark.line] if mark.line < len(lines) else ""
-        what = f"this is not YAML: {getattr(error, 'problem', None) or 'it ends too early'}"
+        what = f"this is not YAML: {getattr(error, 'problem', None) or 'the file ends too early'}"
         start = getattr(error, "context_mark", None)
         if start is not None and start.line != mark.line and self._lines:
             what += f" ({error.context} that starts at line {start.line + 1})"  # type: ignore[attr-defined]
@@ -198,7 +200,7 @@ class _Reader:
     def _control(self, position: int) -> Problem:
         place = self._place(self._text.count("\n", 0, position))
         hint = "remove it, or write it as an escape inside double quotes"
-        return Problem(place, "there is a control character in the text", hint)
+        return Problem(place, "the text has a control character", hint)
 
 
 def _neighbour(path: Path, kind: str) -> str:
@@ -210,7 +212,7 @@ def _neighbour(path: Path, kind: str) -> str:
     try:
         names = sorted(entry.name for entry in path.parent.iterdir() if entry.suffix in (".yaml", ".yml"))
     except (OSError, ValueError):
-        return f"there is no folder {path.parent} either"
+        return f"the folder {path.parent} does not exist either"
     of_kind = [name for name in names if _is_of_kind(path.with_name(name), kind)]
     near = difflib.get_close_matches(path.name, of_kind, n=1, cutoff=0.4) or of_kind[:1]
     return f"write {path.with_name(near[0])}" if near else f"write the path of a {kind} file"

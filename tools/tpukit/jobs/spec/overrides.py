@@ -28,12 +28,12 @@ def _put(root: Node, item: str, aliases: Mapping[str, str]) -> list[Problem]:
     key, equals, text = item.partition("=")
     place = f"--set {brief(key)}"
     if not equals:
-        raise Invalid(Problem(place, "there is no value", f"write --set {brief(key)}=VALUE"))
+        raise Invalid(Problem(place, "the value is missing", f"write --set {brief(key)}=VALUE"))
     way = aliases.get(key, key).split(".")
     if way[0] == "config" and len(way) > 1:
         way = ["config", *program_config.steps(".".join(way[1:]), aliases)]
     if not all(program_config.KEY.fits(step) for step in way) or len(way) > located_yaml.DEEPEST:
-        raise Invalid(Problem(place, "this is not the name of a field", "write --set max.runtime=2h, for one"))
+        raise Invalid(Problem(place, "this is not the name of a field", "write, for example, --set max.runtime=2h"))
     node, found = _value(way, text, place)
     if way == ["config"]:
         found += program_config.expand(node, aliases)

@@ -30,21 +30,21 @@ def check(pattern: str) -> str:
         compiled = re.compile(pattern)
         tree = re._parser.parse(pattern)  # type: ignore[attr-defined]  # the form that re itself compiles from
     except (re.error, RecursionError, OverflowError) as error:
-        refuse(f"it is not a pattern: {error}", f"write a Python regular expression: {EXAMPLE}")
+        refuse(f"this is not a valid pattern: {error}", f"write a Python regular expression: {EXAMPLE}")
     names = set(compiled.groupindex)
     if unknown := sorted(names - set(GROUPS)):
         refuse(f"there is no group {unknown[0]!r}", f"name groups step, loss, saved or total: {EXAMPLE}")
     if not names & {"step", "saved"}:
-        refuse("it has no group that says a step", f"name one step or saved: {EXAMPLE}")
+        refuse("the pattern has no group for a step", f"name one step or saved: {EXAMPLE}")
     if compiled.search("") is not None:
-        refuse("it fits every line", f"write what stands before the numbers: {EXAMPLE}")
+        refuse("the pattern matches every line", f"write the text before the numbers: {EXAMPLE}")
     if _nested(tree, inside=False):
         refuse(
-            "a repeat is repeated in it, or a choice is: such a pattern can take unlimited time",
+            "the pattern repeats a repeat or a choice, which can take unlimited time",
             r"write one repeat, such as \S+ or [^,]* in place of (\S+ )* or (a|b)*",
         )
     if _slow(compiled):
-        refuse("it takes too long on some lines", r"use \S+ or [^,]* in place of .* where you can")
+        refuse("the pattern takes too long on some lines", r"use \S+ or [^,]* in place of .* where you can")
     return pattern
 
 

@@ -36,7 +36,7 @@ def check(config: dict[str, Any]) -> dict[str, Any]:
 
 def _wrong(value: object, path: tuple[str | int, ...]) -> list[Violation]:
     if len(path) > DEEPEST:
-        return [(path, f"this is nested more than {DEEPEST} levels deep", "make it flatter")]
+        return [(path, f"this is nested more than {DEEPEST} levels deep", "use fewer levels")]
     if isinstance(value, Mapping):
         keys = [((*path, key), "this cannot be the name of a setting", KEY.words) for key in value if not KEY.fits(key)]
         return keys + [found for key, item in value.items() for found in _wrong(item, (*path, key))]
@@ -72,7 +72,7 @@ def expand(config: Node, aliases: Mapping[str, str]) -> list[Problem]:
     for name, node in config.value.items():
         first, *rest = steps(name, aliases)
         if len(rest) > DEEPEST:
-            problems.append(Problem(node.where, f"config has a name of more than {DEEPEST} parts", "make it flatter"))
+            problems.append(Problem(node.where, f"config has a name of more than {DEEPEST} parts", "use fewer levels"))
             continue
         for step in reversed(rest):
             node = Node({step: node}, node.where)  # noqa: PLW2901

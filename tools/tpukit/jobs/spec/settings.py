@@ -68,7 +68,7 @@ class Settings(Model):
     team: str = field(TEAM, "Team of jobs that name none.", "research", default="tpu-training")
     context: str | None = field(
         _CONTEXT,
-        "Context of the kubeconfig that jobs are sent to; the current one of kubectl if left out.",
+        "Context of the kubeconfig that jobs are sent to (default: the current one of kubectl).",
         "gke_my-project-1_us-central2_tpu-cluster",
         default=None,
     )
@@ -76,30 +76,29 @@ class Settings(Model):
     region: str | None = field(REGION, "Region of the cluster.", "us-central2", default=None)
     zone: str | None = field(ZONE, "Zone of TPU VMs.", "us-central2-b", default=None)
     runtime_version: str | None = field(
-        _WORD, "Software of TPU VMs; by their generation if left out.", "tpu-ubuntu2204-base", default=None
+        _WORD, "Software version of TPU VMs (default: by their generation).", "tpu-ubuntu2204-base", default=None
     )
     queued: bool = field(
         Flag(),
-        "Whether TPU VMs wait in Google's queue until there are some; else they are made at once or not.",
+        "Whether requests for TPU VMs wait in Google's queue for capacity; otherwise they fail without capacity.",
         True,
         default=True,
     )
     setup: tuple[str, ...] = field(
         Items(TEXT, 64),
-        "Command that prepares each host of a TPU VM, in the job's code. It is run again when it, or a file that it "
-        "names, has changed.",
+        "Command that prepares each host of a TPU VM, in the job's code. It runs again when the command, or a file "
+        "that it names, has changed.",
         ["pip", "install", "-r", "requirements.txt"],
         default=(),
     )
-    ssh_user: str | None = field(
-        _WORD, "Login on TPU VMs; the name of your account on this machine if left out.", "ada", default=None
-    )
+    ssh_user: str | None = field(_WORD, "Login on TPU VMs (default: your login on this machine).", "ada", default=None)
     ssh_key: str | None = field(
-        TEXT, "Private key for TPU VMs; one of tpukit's own if left out.", "~/.ssh/google_compute_engine", default=None
+        TEXT,
+        "Private SSH key for TPU VMs (default: a key that tpukit creates).",
+        "~/.ssh/google_compute_engine",
+        default=None,
     )
-    external_ips: bool = field(
-        Flag(), "Whether TPU VMs get addresses that are reached from outside their network.", True, default=True
-    )
+    external_ips: bool = field(Flag(), "Whether TPU VMs get external addresses.", True, default=True)
     image: str | None = field(
         IMAGE,
         "Container image of jobs that name none.",
@@ -138,16 +137,16 @@ class Settings(Model):
     )
     inventory_sheet: str | None = field(
         _WORD,
-        "Google Sheet that `tpu serve` writes who holds which TPU VM into: the id in its address.",
+        "Id of a Google Sheet, from its address, into which `tpu serve` writes the holders of TPU VMs.",
         "1AbC-dEf_2gHiJkLmNoPqRsTuVwXyZ",
         default=None,
     )
     fit: bool = field(
-        Flag(), "Whether `tpu run` compiles a job first, and refuses one that does not fit.", True, default=False
+        Flag(), "Whether `tpu run` compiles each job first, and refuses jobs that do not fit.", True, default=False
     )
     aliases: dict[str, str] = field(
         Named(Text(KEY, _free), _SETTING),
-        "Short names for settings of programs, beside the built-in ones.",
+        "Short names for settings of programs, in addition to the built-in ones.",
         {"wu": "config.training.warmup_steps"},
         default={},
     )
@@ -218,7 +217,7 @@ def _parse(text: str, file: Path) -> Settings:
         return Settings()
     if not isinstance(root.value, dict):
         hint = "start with the line team: research"
-        raise Invalid(Problem(root.where, "a settings file is made of lines such as key: value", hint))
+        raise Invalid(Problem(root.where, "a settings file has lines of the form key: value", hint))
     return Settings.from_node(root, found)
 
 
@@ -253,7 +252,7 @@ def _replace(file: Path, text: str, wanted: Settings, changed: Mapping[str, Any]
         same = False
     if not same:
         lines = "\n  ".join(yaml.safe_dump(changed, sort_keys=False).splitlines())
-        raise Invalid(Problem(str(file), "it cannot be changed line by line", f"write into it\n  {lines}"))
+        raise Invalid(Problem(str(file), "tpukit cannot edit this file line by line", f"write into it\n  {lines}"))
     file.parent.mkdir(parents=True, exist_ok=True)
     new = file.with_name(f".{file.name}.{os.getpid()}")
     new.write_text(text, encoding="utf-8")

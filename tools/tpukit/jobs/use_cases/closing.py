@@ -13,7 +13,7 @@ from tpukit.jobs.records import JOBS, Job
 if TYPE_CHECKING:
     from tpukit.jobs.use_cases.session import Session
 
-NOTHING_RUNS = "Nothing of it runs."
+NOTHING_RUNS = "No process of the job runs."
 
 
 def forget(session: Session, record: Job) -> Job:
@@ -51,7 +51,7 @@ def close_undriven(session: Session, job: Job) -> Job | None:
         if left != NOTHING_RUNS:
             return None
         now = session.clock.now()
-        text = f"closed: no process drove it. {left}"
+        text = f"closed, because no process drove the job. {left}"
         return change(session.store, JOBS, job.id, partial(_closed, text=text, now=now), note=text, at=now).value
 
 
@@ -83,9 +83,9 @@ def left_behind(session: Session, record: Job) -> str:
 
     place = session.places.get(record.place)
     if not record.attempts:
-        return "It never began."
+        return "The job never started."
     if place is None:
-        return f"What it left in {record.place} is not known."
+        return f"It is unknown what the job left in {record.place}."
     try:
         handle = Handle.of(record)
         seen = place.observe([handle])[0] if place.group(Plan.from_json(record.plan)) is not None else None
@@ -100,7 +100,7 @@ def left_behind(session: Session, record: Job) -> str:
             )
         if not record.attempts[-1].state.ended and (driver := session.driven_by_another(record.id)):
             hint = f"`tpu job stop {record.id}` asks it to stop the job; or end that process first"
-            raise Conflict(f"{record.id} is driven by {driver}, which may start it at any moment", hint=hint)
+            raise Conflict(f"{record.id} is driven by {driver}, which may start the job at any moment", hint=hint)
         return NOTHING_RUNS
     driver = session.driven_by_another(record.id)
     if driver and not record.message:  # a driver that cannot see the job either writes the reason to the record
@@ -114,7 +114,7 @@ def left_behind(session: Session, record: Job) -> str:
             words, hint=f"`tpu job stop {record.id}` releases its hardware without an answer of its hosts"
         ) from error
     except TpukitError:
-        return f"What it left in {record.place} is not known."
+        return f"It is unknown what the job left in {record.place}."
 
 
 def _closed(job: Job, text: str, now: float) -> Job:

@@ -131,7 +131,7 @@ class Following:
         now = self._clock.monotonic()
         if now - self._observed_at < AWAY_SECONDS:
             if self._driven_by:
-                self._session.say(self._id, "driven from here now")
+                self._session.say(self._id, "driven by this terminal now")
             self._driven_by = ""
             return
         if now - self._asked_at < AWAY_SECONDS:
@@ -144,7 +144,7 @@ class Following:
 
     def _say_away(self, error: Transient) -> None:
         if not self._away:
-            self._session.say(self._id, f"{error}\n  tried again; the job does not depend on it")
+            self._session.say(self._id, f"{error}\n  retrying; the job keeps running meanwhile")
         self._away = str(error)
 
     def _lose(self, hosts: Sequence[HostView]) -> None:

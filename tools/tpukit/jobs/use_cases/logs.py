@@ -34,9 +34,11 @@ def handle_of(record: Job, attempt: int | None = None) -> Handle:
     from tpukit.places.base import Handle
 
     if not record.attempts:
-        raise NotFound(f"{record.id} has no attempt yet", hint="no driver has started it yet; `tpu serve` drives jobs")
+        raise NotFound(
+            f"{record.id} has no attempt yet", hint="no driver has started the job yet; `tpu serve` drives jobs"
+        )
     if (attempt or 0) > (last := record.attempts[-1].number):
-        raise NotFound(f"{record.id} has no attempt {attempt}", hint=f"the last one is {last}")
+        raise NotFound(f"{record.id} has no attempt {attempt}", hint=f"the newest attempt is {last}")
     return Handle.of(record, attempt)
 
 

@@ -146,5 +146,5 @@ def _updated(session: Session, job: Job, seen: Observation) -> Job:
     if seen.state is not State.FAILED:
         return replace(job, state=seen.state, message=seen.detail or job.message, ended=seen.ended)
     why = f"{seen.reason}" if seen.reason else "its attempt ended"
-    text = f"{why}; waits for a driver to decide what follows"
+    text = f"{why}; waiting for a driver to decide what follows"
     return replace(job, state=State.PENDING, reason=seen.reason, message=text)

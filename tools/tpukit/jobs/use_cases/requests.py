@@ -53,7 +53,7 @@ def wait_for_ends(session: Session, job_ids: Sequence[str]) -> None:
 
     def complain(name: str, text: str) -> None:
         job_id = name if name in job_ids else job_ids[0]
-        say(job_id, f"{text}\n  tried again; if it is gone for good, `tpu job forget {job_id}` closes the job")
+        say(job_id, f"{text}\n  retrying; if its hosts are gone for good, `tpu job forget {job_id}` closes the job")
 
     driver = session.driver(complain=complain)
     asked = 0.0
@@ -67,7 +67,7 @@ def wait_for_ends(session: Session, job_ids: Sequence[str]) -> None:
                 asked = session.clock.monotonic()
                 for job_id in left:
                     if driven_by := session.driven_by_another(job_id):
-                        say(job_id, f"is being stopped by {driven_by}")
+                        say(job_id, f"{driven_by} is stopping the job")
         except Transient as error:
             complain(left[0], str(error))
             session.clock.sleep(ASK_SECONDS)

@@ -94,7 +94,7 @@ class Session:
         meant = [job_id for job_id in matches if job_id.rsplit("-", 1)[0] == name] or matches
         if len(meant) == 1 or meant is not matches:
             return max((self.get(job_id) for job_id in meant), key=lambda job: job.created)
-        raise NotFound(f"{name} could be {', '.join(sorted(matches))}", hint="write more of the id")
+        raise NotFound(f"{name} could be {', '.join(sorted(matches))}", hint="write more characters of the id")
 
     def drives_itself(self, place: str) -> bool:
         from tpukit.places import by_name

@@ -47,7 +47,7 @@ def on_machines(session: Session, plan: Plan, names: str) -> Plan:
     if not names:
         return plan
     if not session.places[plan.place].capabilities.named_machines:
-        raise Invalid(Problem("--on", f"machines of {plan.place} cannot be named", "leave --on out"))
+        raise Invalid(Problem("--on", f"{plan.place} does not let you choose machines", "leave out --on"))
     return replace(plan, target=VmTarget("", "", "", tuple(name.strip() for name in names.split(","))))
 
 
@@ -175,10 +175,10 @@ def record(session: Session, plan: Plan, owner: str = "") -> Plan:
         except Transient as error:
             pause = next(pauses, None)
             if pause is None:
-                hint = (
-                    f"it may have been recorded all the same: `tpu job show {plan.id}` says so when the store is back"
-                )
-                raise Transient(f"{plan.id} was not acknowledged: {error.message}", hint=hint) from error
+                hint = f"it may have been recorded: `tpu job show {plan.id}` shows it when the store is reachable again"
+                raise Transient(
+                    f"{plan.id} was sent, but the store did not confirm it: {error.message}", hint=hint
+                ) from error
             session.clock.sleep(pause)
             continue
         return plan
@@ -192,8 +192,8 @@ def _share_code(session: Session, plan: Plan) -> None:
         lambda: place.share_code(plan), PAUSES, session.clock.sleep, lambda error, pause: isinstance(error, passing)
     )
     if why:
-        words = f"the code of {plan.id} stays here, so only a driver on this machine can start it: {why}"
-        session.warn(f"warning: {words}")
+        words = f"the code of {plan.id} stays on this machine, so only a driver on this machine can start the job"
+        session.warn(f"warning: {words}: {why}")
 
 
 def _submission_of(session: Session, job_id: str) -> str | None:
@@ -217,7 +217,9 @@ def _check_size(plan: Plan) -> None:
 
     if (size := len(msgspec.json.encode(plan.to_json()))) > PLAN_BYTES:
         what = f"the job takes {size:,} bytes, and {PLAN_BYTES:,} are allowed"
-        raise Invalid(Problem("", what, "keep large things in files of `code`, or in a bucket, and name them"))
+        raise Invalid(
+            Problem("", what, "put large values into files of `code` or into a bucket, and refer to them by name")
+        )
 
 
 def _taken(session: Session, place: Place, plan: Plan) -> frozenset[str]:

@@ -71,7 +71,7 @@ def encode(kind: Kind[T], value: T, raw: Mapping[str, Any], revision: int) -> di
             text = json.dumps(new, default=str) if kind.limit else text
     if kind.limit and (size := len(text.encode())) > kind.limit:
         what = f"the {kind.name.removesuffix('s')} takes {size:,} bytes, and a record has at most {kind.limit:,}"
-        raise Invalid(what, hint="keep large things in a bucket and name them")
+        raise Invalid(what, hint="put large values into a bucket and refer to them by name")
     new[VERSION] = max(kind.version, raw.get(VERSION, 1))
     new[REVISION] = revision
     return new
@@ -129,7 +129,7 @@ def position(after: str) -> tuple[float, str]:
         number, key = json.loads(after)
         return float(number), str(key)
     except (ValueError, TypeError) as error:
-        raise Invalid(f"{after!r} is not a valid page token", hint="begin at its first page") from error
+        raise Invalid(f"{after!r} is not a valid page token", hint="start again at the first page") from error
 
 
 def _read(kind: Kind[T], raw: Mapping[str, Any]) -> tuple[T, dict[str, Any]]:
@@ -144,10 +144,10 @@ def _read(kind: Kind[T], raw: Mapping[str, Any]) -> tuple[T, dict[str, Any]]:
 
 def _brought_up(kind: Kind[T], raw: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(raw, dict | Mapping):  # a dict is recognised at once
-        raise ValueError("it is no object")
+        raise ValueError("it is not an object")
     version = raw.get(VERSION, 1)
     if type(version) is not int or version < 1:
-        raise ValueError(f"{version!r} is no version")
+        raise ValueError(f"{version!r} is not a version")
     doc = {name: value for name, value in raw.items() if name not in _OURS}
     missing = kind.upgrades[version - 1 :]
     if missing:
@@ -156,7 +156,7 @@ def _brought_up(kind: Kind[T], raw: Mapping[str, Any]) -> dict[str, Any]:
         try:
             doc = upgrade(doc)
         except Exception as error:  # the document does not match its version, whatever was raised
-            raise ValueError(f"it cannot be brought up from version {number}: {error!r}") from error
+            raise ValueError(f"it cannot be migrated from version {number}: {error!r}") from error
     return kind.plain.tidy(doc) if kind.plain else doc
 
 

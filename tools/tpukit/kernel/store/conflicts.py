@@ -17,10 +17,12 @@ def taken(kind: Kind[T], key: str) -> Conflict:
 
 def outdated(kind: Kind[T], entry: Entry[T]) -> Conflict:
     noun = kind.name.removesuffix("s")
-    return Conflict(f"the {noun} {entry.key} was changed by another process in the meantime", hint="try again")
+    return Conflict(f"the {noun} {entry.key} was changed by another process meanwhile", hint="try again")
 
 
 def lost(lease: Lease, now: Lease | None = None) -> Conflict:
     """Return the error for a lost lease. `now`: the lease that replaced it."""
-    why = f"{now.holder.name} has it" if now and now.holder.name != lease.holder.name else "it lapsed or was given up"
+    why = (
+        f"{now.holder.name} holds it" if now and now.holder.name != lease.holder.name else "it expired or was released"
+    )
     return Conflict(f"the lease {lease.name} is no longer held by {lease.holder.name}: {why}")

@@ -123,7 +123,7 @@ class File:
                     try:
                         wake()
                     except Exception:  # the watch goes on  # noqa: BLE001
-                        _log.exception("what a change of the store woke failed")
+                        _log.exception("a callback for a change of the store failed")
             if own:
                 own.close()
 

@@ -136,7 +136,7 @@ class FirestoreStore(FirestoreLeases):
         self, kind: Kind[T], *, states: Sequence[str] = (), newest: bool = False, after: str = "", limit: int = 0
     ) -> Page[T]:
         if after and not re.match("[0-9a-f]{16} ", after):
-            raise Invalid(f"{after!r} is not a valid page token", hint="begin at its first page")
+            raise Invalid(f"{after!r} is not a valid page token", hint="start again at the first page")
         if kind.plain and not limit and not after:
             return self._all(kind, states, newest)
         queries = self._queries(kind, states, newest, after)

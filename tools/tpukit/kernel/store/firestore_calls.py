@@ -212,15 +212,15 @@ def _translation(address: str, error: Exception) -> TpukitError:
         case exceptions.Aborted():
             return _Busy(f"the store {address} is busy: {said}", hint="try again")
         case exceptions.Unauthenticated():
-            return Denied(f"the store {address} does not know who you are: {said}", hint=_LOGIN)
+            return Denied(f"the store {address} does not accept your credentials: {said}", hint=_LOGIN)
         case exceptions.Forbidden():
-            hint = f"ask for the role roles/datastore.user in {project}; the API must be enabled there, too"
-            return Denied(f"the store {address} is not open to you: {said}", hint=hint)
+            hint = f"ask for the role roles/datastore.user in {project}, and make sure that the API is enabled there"
+            return Denied(f"the store {address} denies you access: {said}", hint=hint)
         case exceptions.NotFound():
             hint = f"gcloud firestore databases create --project={project} --location=REGION"
             return NotFound(f"there is no store {address}: {said}", hint=hint)
         case exceptions.InvalidArgument():
-            return Invalid(f"the store {address} does not take this: {said}")
+            return Invalid(f"the store {address} refuses the request: {said}")
         case TransportError():
             pass
         case GoogleAuthError():

@@ -82,7 +82,7 @@ class Listener:
                     try:
                         self._wake()
                     except Exception:  # the watch goes on  # noqa: BLE001
-                        _log.exception("what a change of the store woke failed")
+                        _log.exception("a callback for a change of the store failed")
         finally:
             with suppress(Exception):  # it may have ended by itself
                 unsubscribe()

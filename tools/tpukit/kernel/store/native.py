@@ -33,8 +33,8 @@ def to_native(kind: Kind[T], key: str, value: T, doc: Mapping[str, Any]) -> dict
     native |= {TEXTS: texts, BY_ORDER: place, BY_STATE: f"{codec.state(kind, value)} {place}"}
     size = 32 + len(kind.name) + len(key) + _size(native)
     if size > LIMIT:
-        what = f"the {kind.name.removesuffix('s')} {key} takes {size:,} bytes, and Firestore holds {LIMIT:,} of one"
-        raise Invalid(what, hint="keep large things in a bucket and name them")
+        what = f"the {kind.name.removesuffix('s')} {key} takes {size:,} bytes, and Firestore allows {LIMIT:,}"
+        raise Invalid(what, hint="put large values into a bucket and refer to them by name")
     return native
 
 

@@ -307,7 +307,7 @@ def _entry(kind: Kind[T], row: Sequence[Any]) -> Entry[T] | Broken:
     try:
         raw = codec.from_json(doc)
     except (ValueError, RecursionError) as error:
-        return Broken(key, f"it is no JSON: {error}")
+        return Broken(key, f"it is not JSON: {error}")
     return codec.read(kind, key, raw, revision, number)
 
 

@@ -44,7 +44,7 @@ class Where:
         if project:
             return Where(project)
         raise NotFound(
-            f"nothing says in which Google Cloud project the logs of {context or 'this cluster'} are",
+            f"the Google Cloud project with the logs of {context or 'this cluster'} is unknown",
             hint=f"{settings.hint('project')}; or use a context that gcloud made (gke_PROJECT_…)",
         )
 

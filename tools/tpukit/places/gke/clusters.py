@@ -76,12 +76,12 @@ class Clusters:
         if context is None:
             raise NotFound(
                 f"no context of this kubeconfig leads to {name.server} (context {name.context} when the job was sent)",
-                hint="`tpu cluster credentials` gets one; `tpu job forget` closes a job whose cluster is gone for good",
+                hint="`tpu cluster credentials` adds one; `tpu job forget` closes a job whose cluster is gone for good",
             )
         if name.uid and (uid := self._uid(context)) and uid != name.uid:
             raise Conflict(
                 f"{name.server} is another cluster than when the job was sent",
-                hint="point the context at the cluster of before; `tpu job forget` closes a job whose cluster is gone",
+                hint="point the context at the earlier cluster; `tpu job forget` closes a job whose cluster is gone",
             )
         return self._cluster(context)
 

@@ -194,7 +194,7 @@ def _too_large(size: int) -> list[Problem]:
     if size <= MOST_PARTS * PART_BYTES:
         return []
     packed, most = size / (1 << 20), MOST_PARTS * PART_BYTES / (1 << 20)
-    what = f"code: packed it has {packed:.1f} MiB, more than the {most:.1f} MiB that a cluster is sent"
+    what = f"code: packed it has {packed:.1f} MiB, more than the limit of {most:.1f} MiB for a cluster"
     hint = "put data into a bucket or .gitignore, or build the code into the image and leave `code` out"
     return [Problem("", what, hint)]
 

@@ -30,16 +30,16 @@ _DISRUPTED = {  # reasons of the condition DisruptionTarget
 }
 _EVICTED = {  # reasons of Kueue
     "InClusterQueue": "for a job of higher priority",
-    "InCohortReclamation": "its slices were borrowed, and the team that they belong to needs them",
-    "InCohortReclaimWhileBorrowing": "its slices were borrowed, and another team needs them more",
+    "InCohortReclamation": "its slices were borrowed, and their team needs them",
+    "InCohortReclaimWhileBorrowing": "its slices were borrowed, and another team has a higher claim to them",
     "ClusterQueueStopped": "the queue was stopped",
     "LocalQueueStopped": "the team's queue was stopped",
-    "PodsReadyTimeout": "its hosts did not come up in time",
+    "PodsReadyTimeout": "its hosts did not start in time",
 }
 _RULES = {"preempted": Reason.PREEMPTED, "peerLost": Reason.PEER_LOST, "userError": Reason.USER_ERROR}
 """Meanings of the rules of a JobSet's failurePolicy."""
 _RESTARTING = "FailurePolicy_"
-_NOT_SEEN = "JobSet restarted it; its hosts were not seen when they ended"
+_NOT_SEEN = "JobSet restarted the job, and its hosts ended unobserved"
 _NO_SUCH_IMAGE = re.compile(r"not found|does not exist|manifest unknown|invalid", re.IGNORECASE)
 _NOT_ALLOWED = re.compile(r"403 Forbidden|denied|unauthorized", re.IGNORECASE)
 _MAY_READ = "the account of the nodes may not read it: it needs roles/artifactregistry.reader on its repository"

@@ -16,7 +16,7 @@ from tpukit.places.gke import log_lines
 from tpukit.places.gke.log_lines import NewLines, Position
 
 _TAIL_BYTES = 1 << 18
-_GAP = "(lines before this one were not kept on this machine)"
+_GAP = "(earlier lines are not stored on this machine)"
 
 
 class LogCache:

@@ -154,9 +154,9 @@ class LogReader:
                     yield line
         except TpukitError as error:
             if empty:
-                raise _nothing(handle, f"Cloud Logging was asked: {error.message}", error.hint) from error
+                raise _nothing(handle, f"reading Cloud Logging failed: {error.message}", error.hint) from error
         if empty:
-            raise _nothing(handle, "Cloud Logging has nothing of it", "")
+            raise _nothing(handle, "Cloud Logging has no lines of it", "")
 
 
 def _lines(name: str, lines: Iterator[str]) -> Iterator[Line]:
@@ -183,6 +183,6 @@ def _recorded(handle: Handle) -> set[str]:
 def _nothing(handle: Handle, archive: str, hint: str) -> NotFound:
     return NotFound(
         f"there are no logs of attempt {handle.attempt.number} of {handle.plan.id}: its pods were deleted, "
-        f"this machine never read them, and {archive}",
+        f"this machine has no copy of their logs, and {archive}",
         hint=hint,
     )

@@ -60,25 +60,25 @@ class LoggingApi:
                     return self._ask(path, body, again=False)
                 raise _translated(error.code, _explanation(error)) from error
         except (OSError, ValueError, http.client.HTTPException) as error:
-            raise Transient(f"Cloud Logging does not answer: {error}") from error
+            raise Transient(f"Cloud Logging does not respond: {error}") from error
 
 
 def _translated(code: int, said: str) -> TpukitError:
     if code == 401:
         return Denied(
-            f"Cloud Logging does not know who asks: {said}",
-            hint="`gcloud auth application-default login` says who you are",
+            f"not signed in to Cloud Logging: {said}",
+            hint="run `gcloud auth application-default login` to sign in",
         )
     if code == 403:
         return Denied(
-            f"Cloud Logging lets you read no logs of this project: {said}",
+            f"Cloud Logging denies you the logs of this project: {said}",
             hint="ask its owner for roles/logging.viewer, and whether logging.googleapis.com is enabled",
         )
     if code == 404:
-        return NotFound(f"Cloud Logging has nothing of that name: {said}")
+        return NotFound(f"not found in Cloud Logging: {said}")
     if code == 429 or code >= 500:
         return Transient(f"Cloud Logging is busy ({code}): {said}")
-    return Invalid(f"Cloud Logging refuses the question ({code}): {said}")
+    return Invalid(f"Cloud Logging refuses the request ({code}): {said}")
 
 
 def _explanation(error: urllib.error.HTTPError) -> str:
@@ -113,7 +113,7 @@ def _default_identity() -> dict[str, str]:
         credentials, _ = google.auth.default(scopes=[_SCOPE])
         credentials.refresh(google.auth.transport.requests.Request())
     except google.auth.exceptions.TransportError as error:
-        raise Transient(f"Google does not answer: {error}") from error
+        raise Transient(f"Google does not respond: {error}") from error
     except google.auth.exceptions.GoogleAuthError:
         return {}
     payer = getattr(credentials, "quota_project_id", None)
@@ -122,14 +122,14 @@ def _default_identity() -> dict[str, str]:
 
 def _gcloud_token() -> str:
     argv = ["gcloud", "auth", "print-access-token", "--quiet"]
-    hint = "`gcloud auth login` says who you are"
+    hint = "run `gcloud auth login` to sign in"
     try:
         done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=_SECONDS)
     except FileNotFoundError as error:
         hint = "install gcloud, or google-auth with `gcloud auth application-default login`"
-        raise Denied("nothing on this machine says who you are to Google Cloud", hint=hint) from error
+        raise Denied("this machine has no Google Cloud credentials", hint=hint) from error
     except subprocess.TimeoutExpired as error:
-        raise Transient("gcloud does not say who you are") from error
+        raise Transient("gcloud gives no access token") from error
     if done.returncode or not done.stdout.strip():
-        raise Denied(f"gcloud does not say who you are: {done.stderr.strip()[-300:]}", hint=hint)
+        raise Denied(f"gcloud gives no access token: {done.stderr.strip()[-300:]}", hint=hint)
     return done.stdout.strip()

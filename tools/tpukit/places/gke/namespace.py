@@ -121,7 +121,7 @@ class Lister:
                 self._mirrors.pop(name)[0].close()
         if not mirror.wait_tried(SYNC_SECONDS) or mirror.error():
             error = mirror.error()
-            raise error or Transient(f"{self.cluster.server} does not list its pods in {SYNC_SECONDS:.0f} s")
+            raise error or Transient(f"{self.cluster.server} did not list its pods within {SYNC_SECONDS:.0f} s")
         return mirror.objects()
 
     def _mirror(self, namespace: str) -> Mirror:

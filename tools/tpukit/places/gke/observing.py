@@ -96,7 +96,7 @@ class Observer:
         if where is Where.NEWER:
             raise Conflict(
                 f"JobSet {handle.plan.id} was made for attempt {state.made_for}, and the record is at {attempt.number}",
-                hint="another store sent it under the same mark: `tpu job forget` closes the job here",
+                hint="a job of another store has the same mark; `tpu job forget` closes this job",
             )
         known = hosts.recorded(attempt.learned)
         if where is Where.NOT_MADE or (where is Where.OLDER and not began.uid):
@@ -130,7 +130,7 @@ class Observer:
         there = begun(pods)
         were_there = handle.attempt.state is State.RUNNING and state.admitted_at is not None
         if len(there) < plan.hosts and not were_there:
-            why = pending.Waiting("its hosts are leaving")
+            why = pending.Waiting("its hosts are stopping")
             if not state.leaving:
                 why = pending.why(plan, state, self.evidence.lister.surroundings(plan.team))
             seen = self._seen(handle, State.SCHEDULED, records, learned=learned)

@@ -26,8 +26,8 @@ _NEVER = "can never run"
 _MOUNT_ADVICE = {
     "code = PermissionDenied desc = failed to get GCS bucket": "its team's account may not read the bucket: it needs "
     "roles/storage.objectUser there, or roles/storage.objectViewer where the job only reads",
-    "code = NotFound desc = failed to get GCS bucket": "make the bucket, or correct its name in `mounts`",
-    "gcsfuse.csi.storage.gke.io not found": "the cluster has no Cloud Storage FUSE CSI driver: turn on that add-on",
+    "code = NotFound desc = failed to get GCS bucket": "create the bucket, or correct its name in `mounts`",
+    "gcsfuse.csi.storage.gke.io not found": "the cluster has no Cloud Storage FUSE CSI driver: enable that add-on",
     "Workload Identity Federation is not enabled": "buckets are mounted as the job's own account",
 }
 """Advice by the message of GKE's driver for buckets.
@@ -64,16 +64,16 @@ def why(plan: Plan, state: JobSetState, around: Surroundings) -> Waiting:
         said = why_in_queue(state.workload, around.queues) if around.queues else ""
         # The queue is too small, even when all of it is free.
         reason = Reason.NO_QUOTA if _NEVER in said else None
-        return Waiting(said or "it waits for its turn in the queue of its team", reason)
+        return Waiting(said or "waiting for its turn in the queue of its team", reason)
     pods = state.current_pods()
     if trouble := image_trouble(pods):
-        return Waiting(f"the image cannot be had: {trouble.said}", counts_as=Cause.STARTING)
+        return Waiting(f"the image cannot be pulled: {trouble.said}", counts_as=Cause.STARTING)
     if len(pods) < plan.hosts:
         refused = next(
             (text for job in state.jobs if (text := _said(around.events, job, ("FailedCreate",)))), ""
         ) or _said(around.events, state.jobset, ("JobCreationFailed",))
         if refused:
-            return Waiting(f"its hosts cannot be made: {refused}", counts_as=Cause.STARTING)
+            return Waiting(f"its hosts cannot be created: {refused}", counts_as=Cause.STARTING)
     last = stuck.of_last_attempt(state, around.nodes)
     if last and (not pods or stuck.NOT_READY in last):
         return Waiting(last)
@@ -94,7 +94,7 @@ def _no_nodes(plan: Plan, pods: Sequence[Doc], around: Surroundings) -> str:
     own = [one for one in around.events if one.get("involvedObject", {}).get("name") in names]
     failed = [one for one in own if one.get("reason") in _CANNOT_BE_MADE]
     if any(one.get("reason") in _BEING_MADE for one in own) and not failed:
-        return f"a pool of {shape} is being made for it"
+        return f"a pool of {shape} is being created for the job"
     if around.nodes is not None:
         fitting = [node for node in around.nodes if wanted.items() <= node["metadata"].get("labels", {}).items()]
         if not fitting:

@@ -120,15 +120,15 @@ class GkePlace:
             for document in documents(plan):
                 cluster.apply(document, dry_run=True)
         except NotFound as error:
-            hint = f"`tpu team add {plan.team}` makes the team, `tpu cluster addons` installs JobSet and Kueue"
-            return [Problem("", f"{cluster.server} has no place for the job: {error.message}", hint)]
+            hint = f"`tpu team add {plan.team}` creates the team, `tpu cluster addons` installs JobSet and Kueue"
+            return [Problem("", f"{cluster.server} is not set up for the job: {error.message}", hint)]
         except Invalid as error:
             problems += error.problems
         if not self._exists(cluster, "LocalQueue", plan.team, plan.team):
-            hint = f"`tpu team add {plan.team}` makes it, `tpu team list` shows those that there are"
+            hint = f"`tpu team add {plan.team}` creates it, `tpu team list` lists the teams"
             problems.append(Problem("", f"team: {plan.team} has no queue", hint))
         elif why := self._never(cluster, plan):
-            hint = f"`tpu team queue {plan.team}` shows what there is; ask an administrator of the cluster for more"
+            hint = f"`tpu team queue {plan.team}` shows its quota; ask an administrator of the cluster for more"
             problems.append(Problem("", f"tpu: the job can never run: {why}", hint))
         if plan.spec.priority and not self._exists(cluster, "WorkloadPriorityClass", plan.spec.priority):
             what = f"priority: the cluster has no {plan.spec.priority}"
@@ -226,7 +226,7 @@ class GkePlace:
         if plan.spec.slices > 1 and plan.slice.hosts == 1:
             notes.append(f"Google documents multislice for multi-host slices only; {plan.slice.name} has one host")
         if plan.spec.tensorboard and not plan.settings.tensorboard:
-            notes.append("TensorBoard data stays in the workdir: the settings name no `tensorboard` to upload to")
+            notes.append("TensorBoard data stays in the workdir: the setting `tensorboard` is not set")
         return notes
 
     def limit(self, plan: Plan) -> str:
@@ -235,7 +235,7 @@ class GkePlace:
         return "its slices are held until the job ends, with or without a driver (max.unattended is 0s)"
 
     def lose(self, handle: Handle, host: str) -> None:
-        raise Invalid("--lose: not possible on gke", hint="in a sandbox, `tpu sandbox faults` does so")
+        raise Invalid("--lose: not possible on gke", hint="in a sandbox, `tpu sandbox faults` loses hosts")
 
     def forget(self, handle: Handle) -> str:
         plan = handle.plan

@@ -98,8 +98,8 @@ class Rerun:
         until = self.clock.monotonic() + WAIT_SECONDS
         while self._uid(team, name) == uid:
             if self.clock.monotonic() >= until:
-                hint = "call it again: it goes on from here"
-                raise NotYet(f"hosts of the last run of {team}/{name} are still leaving", hint=hint)
+                hint = "run the command again to continue"
+                raise NotYet(f"hosts of the last run of {team}/{name} are still stopping", hint=hint)
             self.clock.sleep(_PAUSE)
 
     def _uid(self, team: str, name: str) -> str:

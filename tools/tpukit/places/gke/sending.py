@@ -42,7 +42,7 @@ class Sending:
             if state.jobset is not None or any(runs(pod) for pod in state.pods):
                 if state.jobset is not None and not state.leaving:
                     self.lister.cluster.delete("JobSet", plan.id, plan.team, foreground=True, uid=state.uid)
-                raise NotYet(f"hosts of the attempt before attempt {attempt.number} of {plan.id} are still leaving")
+                raise NotYet(f"hosts of the attempt before attempt {attempt.number} of {plan.id} are still stopping")
         parts = self._send_code(plan.team, plan.snapshot.digest) if plan.snapshot else 0
         limited = bool(plan.spec.max.unattended) and unattended.may_renew(self.lister.cluster, plan.team)
         uid = ""
@@ -61,7 +61,9 @@ class Sending:
             if state.sender != self.sender():
                 return  # ours is gone, and its name is in use by another sender
             if state.made_for > handle.attempt.number:
-                raise Conflict(f"JobSet {plan.id} was made for attempt {state.made_for}, which is not ours to stop")
+                raise Conflict(
+                    f"JobSet {plan.id} was made for attempt {state.made_for}, which this driver may not stop"
+                )
             if not state.finished and not state.leaving:
                 self.lister.cluster.delete("JobSet", plan.id, plan.team, foreground=True, uid=state.uid)
         elif known := Position.of(handle.attempt.learned):
@@ -97,7 +99,7 @@ class Sending:
         if state.sender != self.sender():
             raise Conflict(
                 f"JobSet {plan.id} in {plan.team} was sent by another user or tool",
-                hint="it is theirs to stop; send yours under another name: --set name=NAME",
+                hint="its owner has to stop it; send yours under another name: --set name=NAME",
             )
         if state.made_for > number:
             raise Conflict(f"JobSet {plan.id} was made for attempt {state.made_for}, later than attempt {number}")
@@ -114,7 +116,7 @@ class Sending:
         except Conflict:
             state = self._fresh(handle.plan)
             if state.jobset is None:
-                raise Transient(f"JobSet {handle.plan.id} was there and is gone: it is made next time") from None
+                raise Transient(f"JobSet {handle.plan.id} was deleted meanwhile: the next round creates it") from None
             if not self._is_there(handle, state):
                 raise NotYet(f"an earlier JobSet {handle.plan.id} is still there") from None
             return state.uid

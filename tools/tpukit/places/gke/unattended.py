@@ -124,8 +124,8 @@ class Renewal:
                 continue  # a restart created another one, which has its own deadline
             except Denied as error:
                 why = (
-                    f"this driver may not renew the limit of max.unattended, which then ends the job: {error.message}; "
-                    "the roles of teams and of `tpu serve` in this version allow to patch Jobs"
+                    f"this driver may not renew the limit of max.unattended, which will end the job: {error.message}; "
+                    "update the roles of teams and of `tpu serve`, which need the right to patch Jobs"
                 )
                 self._denied[handle.plan.team] = self.clock.elapsed(), why
                 return

@@ -121,7 +121,7 @@ def _half_way(reruns: Docs) -> Iterator[Unmanaged]:
             state = JobSetState(pending["jobset"])
             team, name = one["metadata"]["namespace"], pending["jobset"]["metadata"]["name"]
             created = seconds(one["metadata"].get("creationTimestamp"))
-            message = f"is being sent again; `tpu job rerun {team}/{name}` goes on with it"
+            message = f"is being sent again; `tpu job rerun {team}/{name}` continues"
             yield _summary(state, team, State.PENDING, message, created, 0.0)
 
 

@@ -94,7 +94,7 @@ class LocalPlace:
             return []
         in_the_way = next((path for path in (workdir, *workdir.parents) if path.exists() and not path.is_dir()), None)
         if in_the_way:
-            return [Problem("", f"workdir: {in_the_way} is a file", "name a folder, or one that can be made")]
+            return [Problem("", f"workdir: {in_the_way} is a file", "name a folder that exists or can be created")]
         return []
 
     def check_code(self, plan: Plan) -> None:
@@ -111,8 +111,8 @@ class LocalPlace:
         chips = plan.slice.chips_per_host
         return [
             *(["the image is not used: the command runs here with this Python"] if plan.spec.image else []),
-            *(["bucket mounts are not made here"] if plan.spec.mounts else []),
-            f"chips are simulated: {chips} CPU devices stand for the {chips} chips of a host",
+            *(["buckets are not mounted on this machine"] if plan.spec.mounts else []),
+            f"chips are simulated: {chips} CPU devices replace the {chips} chips of a host",
             *_old_jax(),
         ]
 
@@ -133,8 +133,8 @@ class LocalPlace:
         except OSError as error:
             said = f"attempt {number} could not be started: {error}"
             if error.errno in _PASSING:
-                raise Transient(said, hint="it is tried again; `tpu job stop` gives it up") from error
-            raise Invalid(said, hint="fix that, then run `tpu job resume`") from error
+                raise Transient(said, hint="retrying; `tpu job stop` stops the job") from error
+            raise Invalid(said, hint="fix the cause, then run `tpu job resume`") from error
 
     def _submit(self, handle: Handle) -> None:
         plan, attempt = handle.plan, handle.attempt
@@ -205,7 +205,9 @@ class LocalPlace:
             env = dict(word.split(b"=", 1) for word in words if b"=" in word)
             return subprocess.run(command, env=env, cwd=f"/proc/{state.pid}/cwd", check=False).returncode
         except OSError as error:
-            raise Invalid(f"{command[0]}: {error.strerror}", hint="write a command that this machine has") from error
+            raise Invalid(
+                f"{command[0]}: {error.strerror}", hint="use a command that is installed on this machine"
+            ) from error
 
     def stop(self, handle: Handle, grace: float) -> None:
         self._tell(handle, handle.plan.host_names, grace)

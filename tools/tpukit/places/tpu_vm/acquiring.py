@@ -97,7 +97,9 @@ class Acquiring:
             node = there.get(name)
             if node is None:
                 known = ", ".join(sorted(there)) or "none"
-                raise Invalid(f"--on: there is no TPU VM {name} in {target.of(plan).zone}", hint=f"there are: {known}")
+                raise Invalid(
+                    f"--on: there is no TPU VM {name} in {target.of(plan).zone}", hint=f"the TPU VMs there: {known}"
+                )
             if node.accelerator != plan.slice.name:
                 hint = f"name another TPU VM, or write tpu: {node.accelerator}"
                 raise Invalid(f"--on: {name} is a {node.accelerator}, the job asks for {plan.slice.name}", hint=hint)
@@ -116,7 +118,7 @@ class Acquiring:
             if target.is_own(plan) and not self._is_ours(handle, one):
                 raise Conflict(
                     f"{one.name} in {target.of(plan).zone} was created by another user or tool",
-                    hint="it is theirs to delete; send yours under another name: --set name=NAME",
+                    hint="its owner has to delete it; send yours under another name: --set name=NAME",
                 )
             if made is not None and made > handle.attempt.number:
                 raise Conflict(f"{one.name} was made for attempt {made}, later than attempt {handle.attempt.number}")

@@ -118,7 +118,9 @@ class Hosts:
                 raise Conflict(words, hint="stop it first, or name another TPU VM")
         if there:
             self.channel.ask([Call(login, {"do": "stop", "grace": 0, **holder}) for login, holder in there.items()])
-            raise NotYet(f"an earlier attempt of {job} leaves {', '.join(login.address for login in there)}")
+            raise NotYet(
+                f"an earlier attempt of {job} is still stopping on {', '.join(login.address for login in there)}"
+            )
 
     @contextmanager
     def retired(self, handle: Handle, machines: Machines, clock: Clock) -> Iterator[None]:
@@ -134,7 +136,7 @@ class Hosts:
         def left() -> float:
             rest = began + RETIRE_SECONDS - clock.elapsed()
             if rest <= 0:
-                raise LeaseLost(f"hosts of {handle.plan.id} are not reserved any more")
+                raise LeaseLost(f"hosts of {handle.plan.id} are not reserved any longer")
             return min(rest, outer())
 
         with fence.held(left):
@@ -318,5 +320,5 @@ def _accepted(call: Call, answer: Answer) -> Answer:
     if kind in ("held", "superseded"):
         raise Conflict(words)
     if kind in ("setup", "request"):
-        raise Invalid(words, hint="fix that, then run `tpu job resume`")
+        raise Invalid(words, hint="fix the cause, then run `tpu job resume`")
     raise Transient(words)

@@ -143,12 +143,10 @@ def _request(handle: Handle, seen: Machines) -> Machines:
 
 def _waits(request: Queued) -> str:
     if request.state == "WAITING_FOR_RESOURCES":
-        return "Google has no such slice free now"
+        return "Google has no such slice available now"
     words = f"queued resource {request.name} is {request.state or '?'}"
     return (
-        f"{words}: it asks for machines from {request.after} on"
-        if request.state == "ACCEPTED" and request.after
-        else words
+        f"{words}: the request starts at {request.after} on" if request.state == "ACCEPTED" and request.after else words
     )
 
 
@@ -166,7 +164,7 @@ def _gone(name: str, node: Node | None, requests: tuple[Queued, ...]) -> Gone:
     suspended = [one for one in requests if one.state in ("SUSPENDING", "SUSPENDED") and one.by_service]
     if node is None:
         reason = Reason.PREEMPTED if suspended else Reason.HOST_LOST
-        return Gone(reason, f"TPU VM {name} is gone")
+        return Gone(reason, f"TPU VM {name} was deleted")
     if node.state in _USABLE:
         return Gone(Reason.HOST_LOST, f"TPU VM {name} was recreated")
     reason = _REASONS.get(node.state, Reason.PREEMPTED if suspended else Reason.HOST_LOST)

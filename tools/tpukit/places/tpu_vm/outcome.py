@@ -137,7 +137,7 @@ def _ended(handle: Handle, seen: Observation, reports: Sequence[Report], now: fl
     found = verdict(ends)
     if silent and found.reason is Reason.PEER_LOST:
         name, seconds = silent[0]
-        words = f"it has not answered for {seconds:.0f} s, and its peers lost their connection to it"
+        words = f"it has not responded for {seconds:.0f} s, and its peers lost their connection to it"
         found = Verdict(Reason.HOST_LOST, name, words)
     return replace(
         seen,

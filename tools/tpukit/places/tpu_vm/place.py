@@ -37,7 +37,7 @@ from tpukit.places.workdirs import Workdirs
 
 FOLLOW_SECONDS = 0.5
 _BOARD = "the first host uploads TensorBoard data: the Python of the job's command needs tpukit[tpu] there"
-_NO_BOARD = "TensorBoard data stays in the workdir: the settings name no `tensorboard` to upload to"
+_NO_BOARD = "TensorBoard data stays in the workdir: the setting `tensorboard` is not set"
 
 
 def google(project: str) -> TpuVms:
@@ -89,12 +89,18 @@ class TpuVmPlace:
     def prepare(self, plan: Plan) -> Plan:
         settings, named = plan.settings, plan.vms.nodes if plan.vms else ()
         problems = [
-            Problem(name, "not set; TPU VMs need one", settings_file.hint(name))
+            Problem(name, "TPU VMs belong to a Google Cloud project, and none is set", settings_file.hint(name))
             for name in ("project", "zone")
             if not getattr(settings, name)
         ]
         if plan.spec.capacity == "flex-start":
-            problems.append(Problem("", "capacity: TPU VMs know no flex-start", "write spot, or send it to a cluster"))
+            problems.append(
+                Problem(
+                    "",
+                    "capacity: TPU VMs do not support flex-start",
+                    "write capacity: spot, or send the job to a cluster",
+                )
+            )
         if named and len(named) != plan.spec.slices:
             hint = f"name {plan.spec.slices}, with commas between them, or leave --on out"
             problems.append(
@@ -229,7 +235,7 @@ class TpuVmPlace:
         machines = self._acquiring(plan).assess(handle)
         login = self._hosts(plan).logins(plan, self._there(machines))[plan.host_names.index(host)]
         if login is None:
-            raise NotFound(f"host {host} is not there", hint=f"`tpu job show {plan.id}` shows which hosts are")
+            raise NotFound(f"host {host} does not exist", hint=f"`tpu job show {plan.id}` shows which hosts are")
         return self._channel_of(plan).attached(login, command, terminal=terminal)
 
     def sweep(
@@ -250,14 +256,18 @@ class TpuVmPlace:
                 else []
             ),
             *([_BOARD if plan.settings.tensorboard else _NO_BOARD] if spec.tensorboard else []),
-            *([f"{plan.slice.name} may not be had in {target.of(plan).zone}"] if self._elsewhere(plan) else []),
-            *([f"TPU VMs {', '.join(target.nodes(plan))} are made for it, and deleted when it ends"] if own else []),
+            *([f"{plan.slice.name} may be unavailable in {target.of(plan).zone}"] if self._elsewhere(plan) else []),
+            *(
+                [f"TPU VMs {', '.join(target.nodes(plan))} are created for the job, and deleted when it ends"]
+                if own
+                else []
+            ),
         ]
 
     def limit(self, plan: Plan) -> str:
         seconds = plan.spec.max.unattended
         if not seconds:
-            return "nothing ends when no driver comes back: max.unattended is 0s"
+            return "the job runs on without a driver: max.unattended is 0s"
         what = "and its TPU VMs are deleted" if target.is_own(plan) else "and its TPU VMs stay"
         return f"without a driver for {durations.write(seconds)} the program is stopped {what}: see max.unattended"
 
@@ -268,7 +278,7 @@ class TpuVmPlace:
             acquiring = self._acquiring(plan)
             machines = acquiring.ours(handle, acquiring.assess(handle))
             if there := [one.name for one in (*machines.nodes, *machines.queued) if one and one.state != "DELETING"]:
-                raise Conflict(f"the API says that {there[0]} is there")
+                raise Conflict(f"the API reports that {there[0]} exists")
             remove = f"gcloud compute tpus queued-resources delete {plan.id} --force {where}"
             return f"queued resource {plan.id} with its TPU VMs: `{remove}` removes them"
         return f"processes on TPU VM {', '.join(vms.nodes)} in {vms.zone}"

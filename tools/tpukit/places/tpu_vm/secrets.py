@@ -31,7 +31,7 @@ def check(env: Mapping[str, str]) -> list[Problem]:
     if KEY not in env:
         return []
     hint = f"leave it out: hosts get ${KEY}, or the key of `wandb login`, from the machine that drives the job"
-    return [Problem(f"env.{KEY}", "a key in a job file is read by all who read the store", hint)]
+    return [Problem(f"env.{KEY}", "everyone who can read the store can read a key in a job file", hint)]
 
 
 def _known(server: str) -> str:

@@ -72,11 +72,13 @@ class Code:
         address = address_of(plan)
         missing = f"the code {digest[:12]} of job {plan.id} is not on this machine; waiting for a driver that has it"
         if not address:
-            raise Transient(missing, hint="a job with a workdir in a bucket takes its code along: `workdir: gs://...`")
+            raise Transient(
+                missing, hint="code of a job with a workdir in a bucket is stored there: `workdir: gs://...`"
+            )
         try:
             packed = self.download(address)
         except NotFound as error:
-            raise Transient(f"{missing}: {address} is not there yet") from error
+            raise Transient(f"{missing}: {address} does not exist yet") from error
         try:
             self.shelf.mkdir(parents=True, exist_ok=True, mode=0o700)
             new = Path(tempfile.mkdtemp(prefix=".fetched-", dir=self.shelf))
@@ -84,7 +86,7 @@ class Code:
                 with tarfile.open(fileobj=io.BytesIO(packed), mode="r:*") as archive:
                     archive.extractall(new / digest, filter="tar")
                 if not stage.verify(new, digest):
-                    raise Transient(f"{address} is not the code that its name says", hint="remove that object")
+                    raise Transient(f"{address} does not match the digest in its name", hint="delete that object")
                 with suppress(OSError):  # another driver of this machine was faster
                     (new / digest).rename(self.shelf / digest)
             finally:

@@ -134,7 +134,7 @@ class Ssh:
         try:
             return future.result()
         except CancelledError as error:
-            raise Transient("the connections were closed before an answer came") from error
+            raise Transient("the connections were closed before a response arrived") from error
         finally:
             with self._lock:
                 self._waiting.discard(future)
@@ -170,7 +170,7 @@ class Ssh:
                 new.unlink()
             return ssh.read_private_key(file)
         except (OSError, ssh.KeyImportError) as error:
-            hint = f"name one without a passphrase: {settings.hint('ssh_key')}; without that line tpukit makes its own"
+            hint = f"name one without a passphrase: {settings.hint('ssh_key')}; without it tpukit creates its own"
             raise Denied(f"the key {file} cannot be used: {error}", hint=hint) from error
 
     async def _ask_all(self, calls: Sequence[Call], check: fence.Check) -> list[Answer | TpukitError]:
@@ -199,16 +199,16 @@ class Ssh:
                 continue
             last = err.decode(errors="replace").strip().splitlines()[-1:] or ["no message"]
             if code == 127:
-                raise Invalid(f"{call.login.address}: there is no python3 on this host", hint="install Python 3 there")
+                raise Invalid(f"{call.login.address}: this host has no python3", hint="install Python 3 there")
             raise Transient(f"{call.login.address}: the supervisor ended with {code}: {last[0]}")
-        raise Transient(f"{call.login.address}: the supervisor does not stay where it was put")
+        raise Transient(f"{call.login.address}: the supervisor file disappeared after upload")
 
     async def _install(self, call: Call) -> None:
         content = json.dumps({"folder": f"{_FOLDER}/{version()}", "files": programs()}).encode()
         code, _, err = await self._run(call, f"python3 -I -S -c {shlex.quote(_INSTALL)}", content)
         if code:
             raise Transient(
-                f"{call.login.address}: the supervisor could not be put there: {err.decode(errors='replace')}"
+                f"{call.login.address}: the supervisor could not be uploaded: {err.decode(errors='replace')}"
             )
 
     async def _run(
@@ -230,7 +230,7 @@ class Ssh:
                 )
             except TimeoutError as error:
                 self._drop(call.login)
-                raise Transient(f"{call.login.address} did not answer in {call.seconds:.0f} s") from error
+                raise Transient(f"{call.login.address} did not respond within {call.seconds:.0f} s") from error
             except (OSError, ssh.Error) as error:
                 self._drop(call.login)
                 if last or isinstance(error, (ssh.PermissionDenied, ssh.HostKeyNotVerifiable)):
@@ -280,9 +280,9 @@ class Ssh:
     def _translated(self, login: Login, error: Exception) -> TpukitError:
         said = f"{login.user}@{login.address}: {error}"
         if isinstance(error, self._ssh.HostKeyNotVerifiable):
-            hint = "another machine has this address, or this one was recreated a moment ago"
-            return HostKeyChanged(f"{said}: this is not the host key that Google has of it", hint=hint)
+            hint = "another machine may have this address, or the TPU VM was just recreated"
+            return HostKeyChanged(f"{said}: unexpected SSH host key", hint=hint)
         if isinstance(error, self._ssh.PermissionDenied):
-            hint = "a new key takes a while to arrive; OS Login wants roles/compute.osLogin, or osAdminLogin, as well"
-            return Denied(f"{said}: the key is not accepted", hint=hint)
+            hint = "a new key takes effect after a minute; OS Login also needs roles/compute.osLogin or osAdminLogin"
+            return Denied(f"{said}: the host does not accept the SSH key", hint=hint)
         return Transient(said)

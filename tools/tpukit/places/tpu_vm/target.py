@@ -69,7 +69,7 @@ def runtime_of(shape: Slice, settings: Settings) -> str:
     known = settings.runtime_version or _RUNTIMES.get(shape.generation)
     if known is None:
         raise Invalid(
-            f"tpu: {shape.name} is not rented as TPU VMs", hint="send the job to a cluster, or use another tpu"
+            f"tpu: {shape.name} is not available as TPU VMs", hint="send the job to a cluster, or use another tpu"
         )
     return known
 

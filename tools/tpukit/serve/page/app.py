@@ -78,7 +78,7 @@ def _entry(sessions: Sessions, port: int) -> list[Route]:
     def enter(request: Request) -> Response:
         session = sessions.enter(request.query_params.get("code", ""))
         if not session:
-            return PlainTextResponse("This link was used or is too old: run `tpu page` again.\n", status_code=401)
+            return PlainTextResponse("This link has been used or has expired. Run `tpu page` again.\n", status_code=401)
         answer = RedirectResponse("/", status_code=303)
         answer.set_cookie(
             cookie_name(port), session, max_age=int(SESSION_SECONDS), httponly=True, samesite="strict", path="/"

@@ -68,5 +68,5 @@ class JobRoutes:
 def _action(request: Request) -> str:
     action = str(request.path_params["action"])
     if action not in ACTIONS:
-        raise NotFound(f"there is no request {action!r}", hint=f"write one of {', '.join(ACTIONS)}")
+        raise NotFound(f"action {action!r} does not exist", hint=f"write one of {', '.join(ACTIONS)}")
     return action

@@ -58,7 +58,8 @@ def start(site: Site, state: Path, port: int) -> Server:
     except OSError as error:
         listener.close()
         raise Conflict(
-            f"the page cannot be served on {LOOPBACK}:{port}: {error.strerror}", hint="--page-port names another"
+            f"the page cannot be served on {LOOPBACK}:{port}: {error.strerror}",
+            hint="choose another port with --page-port",
         ) from error
     try:
         return Server(listener, site, state)

@@ -96,7 +96,7 @@ def ordered(known: Sequence[Check]) -> list[Check]:
         names = {check.name for check in placed}
         following = next((check for check in left if set(check.needs) <= names), None)
         if following is None:
-            raise ValueError(f"checks need each other: {', '.join(check.name for check in left)}")
+            raise ValueError(f"checks depend on each other: {', '.join(check.name for check in left)}")
         placed.append(following)
         left.remove(following)
     return placed
