@@ -219,7 +219,7 @@ POD = {
         (Doomed(everything=True), "asked", False, "a runs research/pretrain"),
         (Doomed(frozenset({"b"})), "asked", False, ""),
         (Doomed(frozenset({"a"})), "asked", True, ""),
-        (Doomed(frozenset({"a"})), "silent", False, "does not answer"),
+        (Doomed(frozenset({"a"})), "silent", False, "does not respond"),
         (Doomed(frozenset({"a"})), "silent", True, ""),
         (Doomed(everything=True), "absent", False, ""),
         (Doomed(), "silent", False, ""),
