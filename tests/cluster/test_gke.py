@@ -474,8 +474,8 @@ def test_cluster_that_does_not_answer_is_said_and_the_job_is_found_again_afterwa
     assert job in told.stdout
     shown = ada.tpu("job", "show", job)
     assert job in shown.stdout
-    assert "does not answer" in told.stderr
-    assert "does not answer" in shown.stderr
+    assert "does not respond" in told.stderr
+    assert "does not respond" in shown.stderr
     box.tpu("up")
     gate(box, "patient").touch()
     ada.tpu("serve", "--until-idle")

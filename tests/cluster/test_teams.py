@@ -283,10 +283,10 @@ def test_team_takes_over_nothing_that_others_made(desk, cluster):
     cluster.apply({**queue, "spec": {}})
     for words, what in (
         (["theirs"], "namespace theirs"),
-        (["their-queue", "--quota", "v4-16=1"], "ClusterQueue their-q"),
+        (["their-queue", "--quota", "v4-16=1"], "ClusterQueue their-queue"),
     ):
         refused = desk.tpu("team", "add", *words)
-        assert (refused.returncode, f"there is a {what}" in refused.stderr) == (1, True), refused.stderr
+        assert (refused.returncode, f"{what} exists already" in refused.stderr) == (1, True), refused.stderr
     cluster.delete("ClusterQueue", "their-queue")
     until(lambda: "their-queue" not in {one["metadata"]["name"] for one in cluster.list("ClusterQueue")}, "it to go")
 
@@ -430,5 +430,5 @@ def test_queues_applied_anew_hand_out_too_much_until_the_next_team_is_added(desk
         cluster.apply(document)
     assert "3 × v4-16 are assigned to teams, and the cluster has 2" in desk.done("team", "queue").stderr
     team()
-    assert "handed out" not in desk.done("team", "queue").stderr
+    assert "are assigned to teams" not in desk.done("team", "queue").stderr
     assert {(row.queue, row.own) for row in desk.queue()[0]} == {("tpu", "1"), (has, "1")}

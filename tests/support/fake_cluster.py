@@ -380,7 +380,7 @@ class _Call:
         if self._fault == "killed":
             raise Killed
         if cluster.away or self._fault == "refused":
-            raise Transient(f"{cluster.server} does not answer")
+            raise Transient(f"{cluster.server} does not respond")
 
     def __exit__(self, kind, error, trace) -> None:
         if error is None and self._fault == "lost":

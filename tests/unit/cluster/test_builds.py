@@ -79,7 +79,13 @@ def test_requested_release_with_a_known_fault_is_a_warning():
 
 def test_settings_say_every_problem_at_once():
     text = refused(_JOBSET_API_VERSION="v0.2.3", _EVICT="yes", _ZONE="", _TF_VARS='{"labelz": {}, "zone": "x"}')
-    for part in ("v0.2.3", "_EVICT: 'yes' is neither", "_ZONE: it is empty", "no variable labelz", "write _ZONE="):
+    for part in (
+        "v0.2.3",
+        "_EVICT: 'yes' is neither",
+        "_ZONE: the value is empty",
+        "no variable labelz",
+        "write _ZONE=",
+    ):
         assert part in text
 
 
@@ -138,7 +144,7 @@ def test_time_limit_shorter_than_a_slice_may_take_is_refused(verb, limit, good):
     if good:
         build_checks.time({"timeout": limit}, verb)
     else:
-        with pytest.raises(Invalid, match="leaves the state locked"):
+        with pytest.raises(Invalid, match="leave the state locked"):
             build_checks.time({"timeout": limit}, verb)
 
 
@@ -219,7 +225,7 @@ POD = {
         (Doomed(everything=True), "asked", False, "a runs research/pretrain"),
         (Doomed(frozenset({"b"})), "asked", False, ""),
         (Doomed(frozenset({"a"})), "asked", True, ""),
-        (Doomed(frozenset({"a"})), "silent", False, "does not answer"),
+        (Doomed(frozenset({"a"})), "silent", False, "does not respond"),
         (Doomed(frozenset({"a"})), "silent", True, ""),
         (Doomed(everything=True), "absent", False, ""),
         (Doomed(), "silent", False, ""),

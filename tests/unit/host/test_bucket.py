@@ -102,7 +102,7 @@ def test_bucket_that_does_not_exist_or_stays_away_is_named(google, remote):
     with pytest.raises(FileNotFoundError, match="gs://no-such-bucket/: 404"):
         bucket.opened("gs://no-such-bucket").create("x", b"")
     google.ask("POST", "emulator/faults", {"kind": "refuse", "match": "storage", "times": bucket.TRIES})
-    with pytest.raises(bucket.Away, match="did not answer 10 times: 503"):
+    with pytest.raises(bucket.Away, match="did not respond in 10 tries: 503"):
         remote.read("x")
 
 

@@ -196,7 +196,7 @@ def test_server_that_accepts_and_never_answers_is_passing_trouble_after_the_seco
         cluster = Cluster(kubeconfig(tmp_path, f"http://127.0.0.1:{silent.getsockname()[1]}"))
         for call in (cluster.version, lambda **seconds: cluster.list("Pod", **seconds)):
             began = time.monotonic()
-            with pytest.raises(Transient, match="does not answer"):
+            with pytest.raises(Transient, match="does not respond"):
                 call(seconds=0.2)
             assert time.monotonic() - began < connection.ANSWER_SECONDS
 
@@ -231,7 +231,7 @@ def test_delete_of_one_object_and_no_other_says_which(api, cluster):
 
 def test_server_that_is_away_is_passing_trouble(api, cluster):
     api.server.socket.close()
-    with pytest.raises(Transient, match="does not answer"):
+    with pytest.raises(Transient, match="does not respond"):
         cluster.version()
 
 

@@ -269,7 +269,7 @@ def test_server_that_speaks_no_tls_is_unreachable(tmp_path):
     try:
         entry = {"server": server.url.replace("http:", "https:")}
         cluster = Cluster(kubeconfig(tmp_path, "", clusters=[{"name": "main", "cluster": entry}]))
-        with pytest.raises(Transient, match="does not answer"):
+        with pytest.raises(Transient, match="does not respond"):
             cluster.version()
     finally:
         server.close()

@@ -70,7 +70,7 @@ def test_logs_that_are_cut_are_told_from_those_that_end(server, cluster, follow)
 
 def test_logs_of_a_server_that_hangs_end_after_the_seconds(server, cluster):
     server.hanging.set()
-    with pytest.raises(Transient, match="does not answer"):
+    with pytest.raises(Transient, match="does not respond"):
         list(cluster.logs("p", "team", seconds=0.2))
 
 

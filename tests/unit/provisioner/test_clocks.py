@@ -86,7 +86,7 @@ def test_view_of_a_replica_that_was_suspended_is_out_of_date_until_its_mirrors_h
     view._all = (_Mirror(NOW - 90), _Mirror(NOW))
     assert view.trouble(NOW) == ""
     view._all = (_Mirror(NOW - 3600), _Mirror(NOW))
-    assert "not read" in view.trouble(NOW)
+    assert "cannot be read now" in view.trouble(NOW)
 
 
 def test_view_is_out_of_date_by_the_clock_that_no_one_sets_also_where_the_time_of_day_was_set_back():

@@ -40,7 +40,7 @@ def test_cluster_that_does_not_tell_is_not_a_config_map_without_a_project(error)
 
 @pytest.mark.parametrize("error", [NotFound("there is none"), Denied("not allowed")])
 def test_cluster_without_a_config_map_is_what_is_given_and_what_is_not_is_named(error):
-    with pytest.raises(Invalid, match="the project is not known"):
+    with pytest.raises(Invalid, match="the project of the cluster is unknown"):
         identity(error, location="us-central2-b", cluster="c")
 
 

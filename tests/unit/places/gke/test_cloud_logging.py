@@ -183,7 +183,7 @@ def test_refusals_are_told_apart(google, status, error, says):
 def test_service_that_cannot_be_reached_is_passing_trouble(monkeypatch):
     monkeypatch.setenv(ENDPOINT, "http://127.0.0.1:1/v2/")
     monkeypatch.setenv(TOKEN, "x")
-    with pytest.raises(Transient, match="does not answer"):
+    with pytest.raises(Transient, match="does not respond"):
         texts()
 
 

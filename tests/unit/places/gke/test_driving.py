@@ -361,7 +361,7 @@ def test_api_server_that_is_away_costs_nothing_but_time(driving):
     for _ in range(20):
         driving.clock.sleep(60.0)
         driving.tick()
-    assert "does not answer" in driving.job(job_id).message
+    assert "does not respond" in driving.job(job_id).message
     driving.cluster.away = False
     driving.cluster.complete(job_id)
     driving.clock.sleep(120.0)

@@ -106,7 +106,7 @@ def test_request_that_google_has_not_come_to_yet_is_waited_for(state):
 
 def test_request_for_later_says_when_that_is():
     later = replace(queued("ACCEPTED"), after="2027-01-15 08:00 UTC")
-    assert seen_by(handle(), [None, None], later).waits.endswith("from 2027-01-15 08:00 UTC on")
+    assert seen_by(handle(), [None, None], later).waits.endswith("starts at 2027-01-15 08:00 UTC")
 
 
 @pytest.mark.parametrize("state", ["SUSPENDING", "SUSPENDED", "DELETING"])

@@ -76,7 +76,7 @@ def test_exec_opens_a_shell_with_a_terminal_on_a_host_of_a_job_and_its_exit_code
         monkeypatch.setenv(name, value)
     place = TpuVmPlace(paths.data(), SystemClock(), lambda: "store")
     spec = JobSpec.from_json({"name": "train", "tpu": "v4-8", "command": ["true"]})
-    made = replace(plan.make(spec, Settings.from_json(own), "tpu-vm"), vms=VmTarget("", "", "", ("one",)))
+    made = replace(plan.make(spec, Settings.from_json(own), "tpu-vm"), target=VmTarget("", "", "", ("one",)))
     made = place.prepare(made)
     place.close()
     running = Attempt(0, stage=0, origin=0, state=State.RUNNING)

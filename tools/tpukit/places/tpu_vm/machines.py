@@ -145,9 +145,7 @@ def _waits(request: Queued) -> str:
     if request.state == "WAITING_FOR_RESOURCES":
         return "Google has no such slice available now"
     words = f"queued resource {request.name} is {request.state or '?'}"
-    return (
-        f"{words}: the request starts at {request.after} on" if request.state == "ACCEPTED" and request.after else words
-    )
+    return f"{words}: the request starts at {request.after}" if request.state == "ACCEPTED" and request.after else words
 
 
 def _unqueued(handle: Handle, seen: Machines) -> Machines:
