@@ -1,13 +1,16 @@
-"""The statuses of a queued job in the cluster, and what its program leaves for later ones."""
+"""The statuses of a queued job in the cluster, and what its program leaves for later ones, and its image."""
 
 from __future__ import annotations
 
+import re
 import threading
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
 from support.waiting import until
+from tpukit.cluster.queue_deployment import DOCKERFILES, WORKER
 from tpukit.code_queue import claims
 from tpukit.code_queue.child import Child, Limits, fresh_folder
 from tpukit.code_queue.decide import Outcome
@@ -74,3 +77,13 @@ def test_program_that_jax_compiled_is_in_the_folder_that_later_jobs_have(tmp_pat
     child.close()
     assert done.result == "7.0", done
     assert list((tmp_path / "cache").glob("jit_*-cache"))
+
+
+def test_image_of_workers_has_nothing_of_its_first_stage_but_what_that_installed():
+    text = (Path(__file__).resolve().parents[3] / DOCKERFILES[WORKER]).read_text()
+    build, image = re.split(r"^FROM ", text, flags=re.MULTILINE)[1:]
+    assert "COPY . /src" in build and "pip install" in build
+    assert [line for line in image.splitlines() if line.startswith(("COPY", "ADD"))] == [
+        "COPY --from=build /venv /venv"
+    ]
+    assert "pip install" not in image

@@ -9,6 +9,7 @@ import yaml
 from click.testing import CliRunner
 
 from support.google_world import PROJECT, World
+from support.provisioner_world import ProvisionerWorld
 from tpukit import catalogue
 from tpukit.cli.provisioner import command
 from tpukit.provisioner import pools, settings
@@ -82,3 +83,14 @@ def test_run_takes_project_location_cluster_and_zones_from_the_environment(monke
         monkeypatch.setenv(f"TPUKIT_{name.upper()}", value)
     params = command.commands["run"].make_context("run", []).params
     assert {name: params[name] for name in given} == given
+
+
+def test_pool_that_is_not_needed_stays_for_the_time_in_the_config_map():
+    world = ProvisionerWorld(removal_delay="600")
+    world.cluster.send("train")
+    world.pass_time(200)
+    world.cluster.finish("train")
+    world.pass_time(500)
+    assert len(world.pools()) == 1
+    world.pass_time(400)
+    assert world.pools() == []
