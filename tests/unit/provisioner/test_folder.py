@@ -25,7 +25,7 @@ def body(**options):
     """Return the request for a pool with these settings."""
     need = replace(NEED, options=replace(settings.DEFAULTS, **options))
     choice = Choice(catalogue.find("v4-16"), 2, "us-central2-b", settings.Capacity("on-demand"))
-    return {"nodePool": pools.body(PROJECT, need, choice, 0, 0.0)}
+    return {"nodePool": pools.body(NEED.pool, need, choice, 0, 0.0)}
 
 
 @pytest.fixture
