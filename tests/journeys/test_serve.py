@@ -94,7 +94,7 @@ def test_serve_told_to_leave_lets_hosts_run_on(tpu):
         host = tpu.pid(job_id)
         os.kill(serving.pid, number)
         assert serving.wait(timeout=PATIENCE) == 0
-        assert "jobs run on" in tpu.said(serving).splitlines()[-1]
+        assert "jobs keep running" in tpu.said(serving).splitlines()[-1]
         assert alive(host)
     (tpu.workdir(job_id) / "go").touch()
     tpu("serve", "--until-idle", "--tick", "0.05")

@@ -151,7 +151,7 @@ def test_job_whose_hosts_are_unreachable_is_not_forgotten_while_the_api_says_tha
     driving.running(job_id)
     cloud.silent.update(addresses(cloud))
     handle = Handle.of(driving.job(job_id))
-    with pytest.raises(Conflict, match=f"{job_id}-0 is there"):
+    with pytest.raises(Conflict, match=f"{job_id}-0 exists"):
         driving.place.forget(handle)
     for name in list(cloud.made):
         cloud.lose(name)

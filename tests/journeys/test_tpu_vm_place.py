@@ -131,7 +131,7 @@ def test_tpu_vm_that_vanished_without_a_word_is_a_lost_host(driving, cloud):
     del cloud.requests[job_id]
     job = driving.ended(job_id)
     assert (job.state, reasons(job)) == (State.COMPLETED, [Reason.HOST_LOST, Reason.DONE])
-    assert "is gone" in job.attempts[0].detail
+    assert "was deleted" in job.attempts[0].detail
 
 
 def test_host_that_lets_nobody_in_is_waited_for_with_its_reason_and_loses_nothing(driving, cloud, monkeypatch):

@@ -136,7 +136,7 @@ CLUSTER = (
         "n",
         "a job whose hosts cannot be seen is forgotten while the API has its TPU VM",
         "places/tpu_vm/place.py",
-        '                raise Conflict(f"the API says that {there[0]} is there")\n',
+        '                raise Conflict(f"the API reports that {there[0]} exists")\n',
         "                pass\n",
         "jobs",
     ),

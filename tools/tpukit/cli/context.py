@@ -36,7 +36,7 @@ def places() -> Mapping[str, Place]:
 
 def session() -> Session:
     """Return the session of this process. It reports transient errors on stderr."""
-    return sessions.Session(store(), places(), CLOCK, holder(), owner(), say, warn)
+    return sessions.Session(store, places, CLOCK, holder(), owner(), say, warn)
 
 
 def sender() -> str:

@@ -272,10 +272,10 @@ class Job:
 def _session() -> Session:
     """Return the session of this process. The store and the places stay open, as connections are."""
     clock = SystemClock()
-    store = sessions.open_store()
+    store = cache(sessions.open_store)
     return sessions.Session(
         store,
-        sessions.open_places(clock, lambda: sessions.sender_of(store)),
+        lambda: sessions.open_places(clock, lambda: sessions.sender_of(store())),
         clock,
         sessions.this_process(),
         sessions.this_user(),

@@ -24,7 +24,7 @@ def python(script, limit):
 def test_program_that_holds_more_than_it_may_ends_and_says_so():
     done = python(KEEPS.format(then="time.sleep(600)"), limit="1")
     assert done.returncode == 137
-    assert "and may hold 1, so it ends; `tpu sandbox up` starts it again" in done.stderr
+    assert "more than its limit of 1 MiB, and is stopped; `tpu sandbox up` starts it again" in done.stderr
 
 
 @pytest.mark.parametrize("limit", ["100000", "0"], ids=["far away", "none"])

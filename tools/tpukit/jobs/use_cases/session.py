@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,13 +23,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Session:
-    store: Store
-    places: Mapping[str, Place]
+    open_store: Callable[[], Store]  # called on first use: a wrong job file creates no store and no folder
+    open_places: Callable[[], Mapping[str, Place]]
     clock: Clock
     holder: Holder
     owner: str  # user that requests are recorded for
     say: Callable[[str, str], None]  # takes a job id, or the name of a place, and a remark about it
     warn: Callable[[str], None]
+
+    @cached_property
+    def store(self) -> Store:
+        return self.open_store()
+
+    @cached_property
+    def places(self) -> Mapping[str, Place]:
+        return self.open_places()
 
     def driver(
         self,

@@ -72,9 +72,7 @@ class Code:
         address = address_of(plan)
         missing = f"the code {digest[:12]} of job {plan.id} is not on this machine; waiting for a driver that has it"
         if not address:
-            raise Transient(
-                missing, hint="code of a job with a workdir in a bucket is stored there: `workdir: gs://...`"
-            )
+            raise Transient(missing, hint="a workdir in a bucket holds the code too: `workdir: gs://...`")
         try:
             packed = self.download(address)
         except NotFound as error:
