@@ -81,12 +81,12 @@ def test_host_that_could_not_measure_fails_with_its_own_words(name):
 
 @given(st.integers(0, HOSTS - 1))
 def test_host_that_reported_nothing_is_never_passed(reported):
-    assert {one.state for one in judged(samples(reported)).values()} == {"unknown"}
+    assert {one.state for one in judged(samples(reported)).values()} == {"not seen"}
 
 
 def test_bandwidth_that_no_source_states_has_no_verdict():
     result = judged(samples(), ici=None)["ici"]
-    assert (result.state, result.value) == ("unknown", 90e9)
+    assert (result.state, result.value) == ("not seen", 90e9)
 
 
 @given(st.floats(0, 1e12, allow_nan=False), st.floats(0, 1e12, allow_nan=False))

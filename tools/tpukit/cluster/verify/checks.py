@@ -1,17 +1,18 @@
 """The checks of a cluster: what each measures, its limit, and what to do if it fails. Pure.
 
-A value that no host measured is unknown, never passed. A limit that no source states leaves the value without a verdict.
+A check that was not measured on every host is `not seen`, with a reason, and never passed. A limit that no source
+states leaves the value without a verdict.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from tpukit.catalogue import Slice
 
-State = Literal["passed", "failed", "unknown"]
+State = Literal["passed", "failed", "not seen"]
 MEMLOCK_BYTES = 68_719_476_736
 """https://cloud.google.com/kubernetes-engine/docs/how-to/tpus states it for containers that are not privileged."""
 _SHARE = 0.5
@@ -42,10 +43,14 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The values that one host measured, by check. A text is the reason why it could not."""
+    """The values that one host measured, by check. A text is what it was refused.
+
+    `unseen` has the reasons for what it did not measure.
+    """
 
     host: str
     values: Mapping[str, float | str] = field(default_factory=dict)
+    unseen: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +61,7 @@ class Check:
     limit: Callable[[Target], float | None]
     least: bool  # the limit is the smallest good value; otherwise the largest
     advice: str
-    several: bool = False  # only for jobs of several slices
+    due: Callable[[Target], bool] = lambda target: True
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +74,20 @@ class Result:
     unit: str
     text: str  # the host that decided, or why nothing was measured
     advice: str = ""
+
+    @property
+    def what(self) -> str:
+        return next((check.what for check in CHECKS if check.name == self.check), "")
+
+    def to_json(self) -> dict[str, Any]:
+        return {**{name: getattr(self, name) for name in _FIELDS}, "what": self.what}
+
+    @staticmethod
+    def from_json(document: Mapping[str, Any]) -> Result:
+        return Result(**{name: document[name] for name in _FIELDS})
+
+
+_FIELDS = ("target", "check", "state", "value", "limit", "unit", "text", "advice")
 
 
 CHECKS = (
@@ -92,9 +111,10 @@ CHECKS = (
         "ici",
         "bandwidth between the chips of a slice",
         "bytes/s",
-        lambda target: _share(target.network.ici) if target.shape.chips > 1 else None,
+        lambda target: _share(target.network.ici, of=_links(target.shape.topology)),
         True,
         "recreate the pool: one bad link slows the whole slice",
+        due=lambda target: target.shape.chips > 1,
     ),
     Check(
         "dcn",
@@ -103,7 +123,7 @@ CHECKS = (
         lambda target: _share(target.network.dcn),
         True,
         "place the slices in one zone, and see the network section of jobset/README.md",
-        several=True,
+        due=lambda target: target.slices > 1,
     ),
     Check(
         "bucket-write",
@@ -135,7 +155,7 @@ CHECKS = (
         "s",
         lambda target: 60.0,
         False,
-        "see `tpu job logs JOB` of the uploader; its account needs roles/aiplatform.user",
+        "install tensorboardX and google-cloud-storage in the image; the job's account must write to the bucket",
     ),
     Check(
         "logs",
@@ -147,11 +167,11 @@ CHECKS = (
     ),
     Check(
         "notice",
-        "seconds from a preemption to SIGTERM in the program",
+        "seconds from the request to leave to SIGTERM in the program",
         "s",
         lambda target: 15.0,
         False,
-        "the image's entrypoint must pass SIGTERM on: start the program with `exec`",
+        "keep the jobs' launcher as the first process of the container; wrappers must start the program with `exec`",
     ),
     Check(
         "clock",
@@ -165,22 +185,37 @@ CHECKS = (
 NAMES = tuple(check.name for check in CHECKS)
 
 
-def judge(target: Target, samples: Sequence[Sample], hosts: int) -> list[Result]:
-    """Return a result for each check of one job, by the worst of its hosts. `hosts`: how many should have reported."""
-    due = [check for check in CHECKS if target.slices > 1 or not check.several]
-    return [_result(check, target, samples, hosts) for check in due]
+def judge(target: Target, samples: Sequence[Sample], hosts: int, why: str = "") -> list[Result]:
+    """Return a result for each check of one job, by the worst of its hosts.
+
+    `hosts`: how many should have reported. `why`: why some did not.
+    """
+    return [_result(check, target, samples, hosts, why) for check in CHECKS if check.due(target)]
 
 
 def failed(results: Iterable[Result]) -> list[Result]:
-    return [one for one in results if one.state != "passed"]
+    return [one for one in results if one.state == "failed"]
 
 
-def _result(check: Check, target: Target, samples: Sequence[Sample], hosts: int) -> Result:
+def blind(results: Iterable[Result]) -> list[str]:
+    """Return the targets of which no check has a verdict."""
+    verdicts: dict[str, set[State]] = {}
+    for one in results:
+        verdicts.setdefault(one.target, set()).add(one.state)
+    return [target for target, states in verdicts.items() if states == {"not seen"}]
+
+
+def _result(check: Check, target: Target, samples: Sequence[Sample], hosts: int, why: str) -> Result:
     limit = check.limit(target)
-    refusals = {sample.host: said for sample in samples if isinstance(said := sample.values.get(check.name), str)}
-    measured = {
-        sample.host: said for sample in samples if isinstance(said := sample.values.get(check.name), (int, float))
-    }
+    refusals, measured, unseen = dict[str, str](), dict[str, float](), dict[str, str]()
+    for sample in samples:
+        said = sample.values.get(check.name)
+        if isinstance(said, str):
+            refusals[sample.host] = said
+        elif said is not None:
+            measured[sample.host] = float(said)
+        elif reason := sample.unseen.get(check.name):
+            unseen[sample.host] = reason
 
     def made(state: State, value: float | None, text: str) -> Result:
         advice = check.advice if state == "failed" else ""
@@ -189,15 +224,33 @@ def _result(check: Check, target: Target, samples: Sequence[Sample], hosts: int)
     if refusals:
         host = min(refusals)
         return made("failed", None, f"{host}: {refusals[host]}")
+    worst = (min if check.least else max)(sorted(measured), key=measured.__getitem__, default="")
+    value = measured.get(worst)
+    good = value is not None and limit is not None and (value >= limit if check.least else value <= limit)
+    if value is not None and limit is not None and not good:
+        return made("failed", value, worst)
     if len(measured) < hosts:
-        return made("unknown", None, f"{len(measured)} of {hosts} hosts reported it")
-    host = (min if check.least else max)(sorted(measured), key=measured.__getitem__)
-    value = float(measured[host])
-    if limit is None:
-        return made("unknown", value, "no source states what to expect")
-    good = value >= limit if check.least else value <= limit
-    return made("passed" if good else "failed", value, host)
+        return made("not seen", None, _reason(unseen, why) or f"{len(measured)} of {hosts} hosts reported it")
+    return made("passed", value, worst) if good else made("not seen", value, "no source states what to expect")
 
 
-def _share(bandwidth: float | None) -> float | None:
-    return None if bandwidth is None else bandwidth * _SHARE
+def _reason(unseen: Mapping[str, str], why: str) -> str:
+    """Return the reason that all hosts share, else that of the first host, else that of the job."""
+    if not unseen:
+        return why
+    host = min(unseen)
+    return unseen[host] if len(set(unseen.values())) == 1 else f"{host}: {unseen[host]}"
+
+
+def _links(topology: str) -> float:
+    """Return the share of its links that a chip at a corner uses. It limits what the whole slice can exchange.
+
+    A chip has two links along each axis. Those of a corner lead nowhere on one side, unless the axis is closed to a
+    ring, and on both where the axis has one chip.
+    """
+    edges = [int(edge) for edge in topology.split("x")]
+    return sum(edge > 1 for edge in edges) / (2 * len(edges))
+
+
+def _share(bandwidth: float | None, *, of: float = 1.0) -> float | None:
+    return None if bandwidth is None else bandwidth * of * _SHARE
