@@ -29,9 +29,9 @@ def verify(pool: str, team: str, image: str, timeout: str, as_json: bool, junit:
     """Measure each pool with small jobs, and compare with what it should reach.
 
     Sends one job to each pool of the cluster that kubectl would use, and then one over two slices of the same kind, as
-    the team and with its account. Each host measures its chips, the memory that it may lock, the bandwidth between chips
-    and between slices, the bucket, the start of its image, TensorBoard, its log, the notice before it is stopped, and
-    its clock. The jobs hold the slices until all hosts have reported, and are stopped then.
+    the team and with its account. Each host measures its chips, the memory that it may lock, the bandwidth between
+    chips and between slices, the bucket, the start of its image, TensorBoard, its log, the notice before it is stopped,
+    and its clock. The jobs hold the slices until all hosts have reported, and are stopped then.
 
     A check that could not be measured is "not seen", with the reason. The table goes to stdout, progress and what
     changed since the last verification to stderr. Exits 0 when no check failed, 1 when a check failed or a pool

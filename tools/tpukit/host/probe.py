@@ -34,7 +34,7 @@ CONTENT_BYTES = 1 << 20
 PAYLOAD_BYTES = 256 << 20
 """Bytes that each chip reduces at once: enough for the links, and not the delays, to decide the time."""
 REPEATS = 5
-LINGER_SECONDS = 4.0
+LINGER_SECONDS = 3.0
 """Time between the last line and the exit, so that the line can be read while the pod exists."""
 _UNLIMITED = 1 << 62
 

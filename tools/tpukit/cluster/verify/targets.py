@@ -49,11 +49,11 @@ def pools(nodes: Iterable[Doc]) -> list[Pool]:
     found: dict[str, Pool] = {}
     for node in nodes:
         labels = node["metadata"].get("labels", {})
-        name, kind = labels.get(POOL_LABEL), of_selector(labels)
-        if not name or kind is None:
-            continue
-        pool = found.setdefault(name, Pool(name, replace(kind, shape=_on(kind.shape, labels)), 0))
-        found[name] = replace(pool, ready=pool.ready + _is_ready(node))
+        name = labels.get(POOL_LABEL, "")
+        if name and name not in found and (kind := of_selector(labels)):
+            found[name] = Pool(name, replace(kind, shape=_on(kind.shape, labels)), 0)
+        if name in found:
+            found[name] = replace(found[name], ready=found[name].ready + _is_ready(node))
     return [found[name] for name in sorted(found)]
 
 
