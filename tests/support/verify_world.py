@@ -44,7 +44,7 @@ class World(ManualClock):
         super().__init__()
         self.cluster = FakeCluster(self)
         self.values: Callable[[str, str], Doc | None] = lambda job, host: {"values": GOOD, "unseen": {}}
-        """What a host measures, by job and SLICE-HOST; None: it prints nothing."""
+        """Function from job and SLICE-HOST to the measurements of a host; None: it prints nothing."""
         self.admits = True
         self.breaks = ""  # how jobs fail in place of measuring
         self.image = ""  # why images cannot be pulled

@@ -47,7 +47,7 @@ class Files(Protocol):
 
 
 class Report:
-    """What this host measured so far."""
+    """The measurements of this host so far."""
 
     def __init__(self, host: str) -> None:
         self._host = host

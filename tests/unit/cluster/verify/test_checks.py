@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -102,3 +104,45 @@ def test_change_between_runs_is_named_once_by_target_and_check():
     assert comparison.changes(before, now) == ["v6e-16 image: was 20 s, is 250", "v6e-16 clock: was passed, is failed"]
     assert comparison.changes([], now[:1]) == ["v6e-16 chips: new, passed"]
     assert comparison.changes(now[:1], []) == ["v6e-16 chips: no longer checked"]
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)
+def test_bad_host_fails_the_check_although_others_reported_nothing(check):
+    found = [Sample("0-3", {check.name: BAD[check.name]})]
+    assert judged(found, slices=2)[check.name].state == "failed"
+
+
+@pytest.mark.parametrize("name", checks.NAMES)
+def test_check_without_a_measurement_has_the_reason_of_the_host_or_of_the_job(name):
+    values = {other: value for other, value in GOOD.items() if other != name}
+    reasons = [Sample(f"0-{number}", values, {name: "simulated"}) for number in range(HOSTS)]
+    of_all = checks.judge(target(2), reasons, HOSTS, "the job ended")
+    of_one = checks.judge(target(2), [Sample("0-1", values, {name: "broken"}), Sample("0-0", GOOD)], 2, "the job ended")
+    of_none = checks.judge(target(2), [], HOSTS, "the job ended")
+    assert {one.check: one.text for one in of_all if one.state == "not seen"} == {name: "simulated"}
+    assert {one.check: one.text for one in of_one if one.state == "not seen"} == {name: "broken"}
+    assert {(one.state, one.text) for one in of_none} == {("not seen", "the job ended")}
+    assert checks.blind(of_none) == ["v6e-16 × 2"]
+    assert not checks.blind(of_all)
+
+
+@pytest.mark.parametrize(
+    ("name", "share"), [("v6e-4", 0.5), ("v6e-16", 0.5), ("v5p-16", 0.5), ("v5p-8", 1 / 3), ("v6e-1", None)]
+)
+def test_bandwidth_is_expected_of_the_links_that_every_chip_uses(name, share):
+    shape = catalogue.find(name)
+    found = checks.judge(Target("pool", shape, 1, Network(100e9, None)), samples(1), 1)
+    limits = [one.limit for one in found if one.check == "ici"]
+    assert limits == ([pytest.approx(100e9 * share / 2)] if share else []), shape.topology
+
+
+@given(st.sampled_from(catalogue.slices()), st.integers(1, 2))
+def test_no_slice_is_expected_to_exceed_what_google_states(shape, slices):
+    for one in checks.judge(Target("pool", shape, slices, Network(100e9, 10e9)), [], 1):
+        assert one.limit is None or one.limit > 0
+        assert one.check not in ("ici", "dcn") or one.limit <= {"ici": 50e9, "dcn": 5e9}[one.check]
+
+
+def test_result_is_the_same_after_json():
+    for one in checks.judge(target(), samples(clock="403 denied"), HOSTS):
+        assert checks.Result.from_json(json.loads(json.dumps(one.to_json()))) == one

@@ -1,4 +1,4 @@
-"""What changed between two verifications of a cluster. Pure."""
+"""Changes between two verifications of a cluster. Pure."""
 
 from __future__ import annotations
 

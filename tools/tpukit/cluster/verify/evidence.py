@@ -1,4 +1,4 @@
-"""What the hosts of one job printed, and what its pods show, as samples. Pure."""
+"""Samples of one job, from the lines of its hosts and from its pods. Pure."""
 
 from __future__ import annotations
 
