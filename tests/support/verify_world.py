@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,22 @@ GOOD = {
     "tensorboard": 3,
     "clock": 0.01,
 }
+LINGER_STEPS = 100
+"""Steps for which a pod that was told to leave waits for a reader of its log."""
 Doc = dict[str, Any]
+
+
+class Read(FakeCluster):
+    """A cluster that counts how often the log of each pod was read."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        super().__init__(clock)
+        self.reads: Counter[str] = Counter()
+
+    def logs(self, pod: str, namespace: str, **options: Any) -> Iterator[str]:
+        lines = list(super().logs(pod, namespace, **options))
+        self.reads[pod] += 1
+        return iter(lines)
 
 
 class World(ManualClock):
@@ -42,7 +58,7 @@ class World(ManualClock):
 
     def __init__(self, folder: Path, pools: int = 2) -> None:
         super().__init__()
-        self.cluster = FakeCluster(self)
+        self.cluster = Read(self)
         self.values: Callable[[str, str], Doc | None] = lambda job, host: {"values": GOOD, "unseen": {}}
         """Function from job and SLICE-HOST to the measurements of a host; None: it prints nothing."""
         self.admits = True
@@ -133,12 +149,14 @@ class World(ManualClock):
             self._print(name, pod, done=True)
 
     def _leave(self, name: str, pods: list[Doc]) -> None:
-        marked = [pod for pod in pods if "told" not in pod]
-        for pod in marked:
-            pod["told"] = True
-            pod["metadata"]["deletionGracePeriodSeconds"] = 0
-            self._print(name, pod, done=True, told=self.now())
-        if not marked:
+        for pod in pods:
+            pod["steps"] = pod.get("steps", 0) + 1
+            if pod["steps"] == 1:
+                pod["metadata"]["deletionGracePeriodSeconds"] = 0
+                self._print(name, pod, done=True, told=self.now())
+                pod["reads"] = self.cluster.reads[pod["metadata"]["name"]]
+        running = [pod for pod in pods if pod["status"]["phase"] == "Running" and pod["steps"] < LINGER_STEPS]
+        if all(self.cluster.reads[pod["metadata"]["name"]] > pod["reads"] + 1 for pod in running):
             self._free += self._on.pop(name, [])
             self.cluster.leave(name)
 
