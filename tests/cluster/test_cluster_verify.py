@@ -34,7 +34,9 @@ def ada(box: Box) -> Iterator[Person]:
     pods.kill_strays(person.home)
 
 
-def test_two_slices_pass_and_a_missing_bucket_fails_its_checks_and_is_a_change(box: Box, ada: Person, tmp_path: Path):
+def test_two_slices_pass_and_a_missing_bucket_fails_its_checks_and_is_a_change(
+    box: Box, ada: Person, tmp_path: Path
+) -> None:
     ada.tpu("team", "add", TEAM, "--access", "tpu")
 
     healthy = json.loads(ada.tpu("cluster", "verify", "--json").stdout)

@@ -97,8 +97,8 @@ class World(ManualClock):
             meta = {"name": f"{pool}-{host}", "namespace": "", "labels": labels}
             self.cluster._add("Node", {"metadata": meta, "spec": {}, "status": status})
 
-    def verify(self, *, pool: str = "", seconds: float = 60.0) -> list[Result]:
-        request = Request(SETTINGS, TEAM, "i:1", seconds, "restricted")
+    def verify(self, *, pool: str = "", seconds: float = 60.0, image: str = "i:1") -> list[Result]:
+        request = Request(SETTINGS, TEAM, image, seconds, "restricted")
         return run(self.session, self.cluster, request, lambda shape: SHARED, self.said.append, pool=pool)
 
     def sleep(self, seconds: float) -> None:

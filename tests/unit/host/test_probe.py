@@ -132,6 +132,7 @@ def test_limit_of_locked_memory_is_that_of_this_process():
     assert probe.memlock_bytes() > 0
 
 
+@pytest.mark.jax
 def test_bandwidth_is_measured_within_and_between_slices():
     env = environment("/nowhere", JAX_NUM_CPU_DEVICES="8")
     done = subprocess.run([sys.executable, "-c", BANDWIDTH], env=env, capture_output=True, text=True)
@@ -152,6 +153,7 @@ def lines(log):
     return [json.loads(one.removeprefix(probe.LINE)) for one in said]
 
 
+@pytest.mark.jax
 def test_host_measures_holds_its_slice_until_sigterm_and_says_when_that_came(tmp_path, storage):
     log, process = start(tmp_path, storage[0], JAX_NUM_CPU_DEVICES="4")
     until(lambda: any(one["done"] for one in lines(log)) or process.poll() is not None, log.read_text)
@@ -169,6 +171,7 @@ def test_host_measures_holds_its_slice_until_sigterm_and_says_when_that_came(tmp
     assert told["told"] >= began - 1
 
 
+@pytest.mark.jax
 def test_chips_that_do_not_open_fail_and_networks_are_not_seen(tmp_path, storage):
     log, process = start(tmp_path, storage[0], hold=0, JAX_PLATFORMS="nothing")
     assert process.wait(120) == 0, log.read_text()

@@ -103,6 +103,13 @@ def test_job_that_is_refused_is_not_seen_with_the_refusal(world):
     assert not world.jobs
 
 
+def test_jobs_that_cannot_be_sent_as_they_are_are_an_error_with_what_to_write(world):
+    with pytest.raises(Invalid, match="no image is named") as error:
+        world.verify(image="")
+    assert "tpu image push" in str(error.value)
+    assert not world.jobs
+
+
 def test_interrupted_verification_stops_its_jobs(world):
     presses = iter([KeyboardInterrupt])
 

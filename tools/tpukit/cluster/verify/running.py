@@ -19,6 +19,7 @@ from tpukit.jobs import plan as planning
 from tpukit.jobs.plan import Plan
 from tpukit.jobs.reasons import Reason
 from tpukit.jobs.records import Job as Record
+from tpukit.jobs.render import jobset as manifest
 from tpukit.jobs.render.kueue import ACCESS
 from tpukit.jobs.spec import JobSpec, Settings
 from tpukit.jobs.use_cases import logs, requests, submission
@@ -230,6 +231,7 @@ def run(
     """Verify all pools, or one of them, and return the results.
 
     Raises:
+        Invalid: No job can be sent as the request and the settings are.
         NotFound: There are no slices, or there is no pool of this name.
     """
     pools = targets.pools(cluster.list("Node"))
@@ -239,6 +241,8 @@ def run(
     if not pools:
         raise NotFound("the cluster has no TPU slices now", hint=_NO_POOLS)
     chosen = targets.alike(pools, pool) if pool else pools
+    first = targets.job_of(chosen[0], network)
+    manifest.check(planning.make(spec_of(first, request), request.settings, GkePlace.name))
     results = [
         result
         for one in chosen
