@@ -9,13 +9,17 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.request
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
 
+from support import training_account
 from support.waiting import until
+from tpubox.google.wire.server import Emulator
+from tpubox.google.wire.settings import EVERY_API, Settings
 from tpukit.host import bucket, probe
 from tpukit.host.probe import Report
 
@@ -193,3 +197,62 @@ def test_simulated_host_that_may_raise_its_memory_limit_does_not_judge_it():
     assert "memlock" not in report.values
     probe._measure_memlock(report, {"TPUKIT_MEMLOCK": "1"})
     assert report.values["memlock"] == probe.memlock_bytes()
+
+
+MEASURE = """
+import json, sys
+from tpukit.host import probe
+from tpukit.host.world import World
+report = probe.Report("0-0")
+probe._measure_host(report, World(workdir=sys.argv[1]))
+print(json.dumps({"values": report.values, "unseen": report.unseen}))
+"""
+CLUSTER = "projects/tpu-project/locations/us-central2/clusters/one"
+NODE = "gke-one-tpu-0"
+ACCOUNT = "team-a@tpu-project.iam.gserviceaccount.com"
+
+
+@pytest.fixture(scope="module")
+def google(tmp_path_factory):
+    """Yield an emulator with a bucket, and an account without rights that pods of default/trainer may become."""
+    with Emulator(tmp_path_factory.mktemp("google"), Settings(enabled=EVERY_API, arrival_seconds=0.0)) as google:
+        state = google.cloud.state
+        state.put("cluster", CLUSTER, {"workloadIdentityConfig": {"workloadPool": "tpu-project.svc.id.goog"}})
+        pool = {"name": "tpu", "config": {"machineType": "e2-standard-4"}, "_nodes": {NODE: "us-central2-b"}}
+        state.put("pool", f"{CLUSTER}/nodePools/tpu", {**pool, "_holds": None, "_topology": None})
+        account = f"projects/tpu-project/serviceAccounts/{ACCOUNT}"
+        state.put("account", account, {"name": account, "email": ACCOUNT})
+        members = ["serviceAccount:tpu-project.svc.id.goog[default/trainer]"]
+        user = {"role": "roles/iam.workloadIdentityUser", "members": members}
+        state.put("policy", account, {"version": 1, "bindings": [user]})
+        ask(google, "POST", "storage/v1/b?project=tpu-project", {"name": "my-runs", "location": "US"})
+        yield google
+
+
+def ask(google, method, path, body):
+    headers = {"Authorization": f"Bearer {google.token}", "Content-Type": "application/json"}
+    request = urllib.request.Request(f"{google.address}/{path}", json.dumps(body).encode(), headers, method=method)
+    urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=60).close()
+
+
+@pytest.mark.parametrize(
+    ("role", "refused"),
+    [
+        ("", ["bucket-write"]),
+        ("roles/storage.objectCreator", ["bucket-read", "tensorboard"]),
+        ("roles/storage.objectUser", []),
+    ],
+)
+def test_bucket_is_used_as_the_account_of_the_pod(google, tmp_path, role, refused):
+    bindings = [{"role": role, "members": [f"serviceAccount:{ACCOUNT}"]}] if role else []
+    ask(google, "PUT", "storage/v1/b/my-runs/iam", {"bindings": bindings})
+    pod = {"node": NODE, "namespace": "default", "account": "trainer", "annotated": ACCOUNT}
+    with training_account.pod(google, tmp_path / "pod", **pod) as env:
+        argv = [sys.executable, "-c", MEASURE, f"gs://my-runs/{tmp_path.name}"]
+        done = subprocess.run(argv, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    (report,) = map(json.loads, done.stdout.splitlines())
+    texts = {name: value for name, value in report["values"].items() if isinstance(value, str)}
+    assert list(texts) == refused
+    assert all("403" in text for text in texts.values())
+    assert ("tensorboard" in report["unseen"]) == (not role)
