@@ -45,7 +45,8 @@ def test_healthy_cluster_prints_a_row_for_each_check_and_exits_0(world):
     assert "no source states what to expect" in found["pool-1", "ici"], "of v4"
     assert "v4-16:spot × 2  dcn" in done.stdout
     assert "since the last verification" not in done.stderr
-    assert "2 hosts of pool-0" in done.stderr
+    assert "measures 2 × v4-16:spot" in done.stderr
+    assert list(dict.fromkeys(target for target, _ in found)) == ["pool-0", "pool-1"]
 
 
 def test_failed_check_says_what_to_do_exits_1_and_is_a_change_since_the_last_time(world, tmp_path):

@@ -116,7 +116,7 @@ def _image(pod: Doc) -> float | str | None:
     """Return the seconds from the pod's node to the start of its container, or why its image cannot be pulled."""
     status = pod.get("status", {})
     conditions = {one["type"]: one for one in status.get("conditions", []) if one.get("status") == "True"}
-    placed = conditions.get("PodScheduled", {}).get("lastTransitionTime")
+    placed = conditions.get("PodScheduled", {}).get("lastTransitionTime") or status.get("startTime")
     started = []
     for box in status.get("containerStatuses", []):
         state = box.get("state", {})

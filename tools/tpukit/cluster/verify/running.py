@@ -19,6 +19,7 @@ from tpukit.jobs import plan as planning
 from tpukit.jobs.plan import Plan
 from tpukit.jobs.reasons import Reason
 from tpukit.jobs.records import Job as Record
+from tpukit.jobs.render import PoolKind
 from tpukit.jobs.render import jobset as manifest
 from tpukit.jobs.render.kueue import ACCESS
 from tpukit.jobs.spec import JobSpec, Settings
@@ -104,7 +105,8 @@ class Round:
     def _send(self, job: Job) -> _Sent:
         made = planning.make(spec_of(job, self._request), self._request.settings, GkePlace.name)
         made = submission.record(self._session, submission.settle(self._session, made))
-        self._say(f"{made.id}: {counted(job.hosts, 'host')} of {job.target.name}")
+        slices = f"{job.target.slices} × " if job.target.slices > 1 else ""
+        self._say(f"{made.id} measures {slices}{PoolKind(job.target.shape, job.capacity)}")
         return _Sent(self._session, self._cluster, job, made)
 
     def _wait(self, sent: Sequence[_Sent]) -> None:
@@ -255,6 +257,7 @@ def run(
         )
     ]
     results += Round(session, cluster, request, say).run(targets.of_each(chosen, network))
+    results.sort(key=lambda one: one.target)  # keeps the order of the checks
     if pool:
         return [one for one in results if one.target == pool]
     if two := targets.of_two(chosen, network):
