@@ -36,7 +36,7 @@ GOOD = {
     "clock": 0.01,
 }
 LINGER_STEPS = 100
-"""Steps for which a pod that was told to leave waits for a reader of its log."""
+"""Steps for which a pod that is being deleted waits for a reader of its log."""
 Doc = dict[str, Any]
 
 
