@@ -34,7 +34,7 @@ def ada(box: Box) -> Iterator[Person]:
     pods.kill_strays(person.home)
 
 
-def test_two_slices_pass_and_a_missing_bucket_fails_its_checks_and_is_a_change(
+def test_two_slices_pass_and_what_is_taken_away_fails_its_check_and_is_a_change(
     box: Box, ada: Person, tmp_path: Path
 ) -> None:
     ada.tpu("team", "add", TEAM, "--access", "tpu")
@@ -50,14 +50,16 @@ def test_two_slices_pass_and_a_missing_bucket_fails_its_checks_and_is_a_change(
     assert not box.cluster.list("JobSet", TEAM), "the slices are free again"
 
     ada.settle(artifacts="gs://nobody-made-it")
+    ada.tpu("team", "add", TEAM, "--access", "restricted")
     junit = tmp_path / "verify.xml"
     broken = ada.tpu("cluster", "verify", "--pool", "tpu-0", "--junit", junit, fails=True)
     rows = {line.split()[1]: line for line in broken.stdout.splitlines() if line.startswith("tpu-0")}
     assert "404" in rows["bucket-write"]
     assert "give the team's account" in rows["bucket-write"]
-    assert {check for check, row in rows.items() if "failed" in row} == {"bucket-write"}
+    assert "tpu team add TEAM --access tpu" in rows["memlock"]
+    assert {check for check, row in rows.items() if "failed" in row} == {"bucket-write", "memlock"}
     assert "nothing could be written" in rows["bucket-read"]
     assert "since the last verification: tpu-0 bucket-write: was passed, is failed" in broken.stderr
     suite = ET.fromstring(junit.read_text())
-    assert suite.get("failures") == "1"
+    assert suite.get("failures") == "2"
     assert suite.find("testcase[@name='tpu-0 bucket-write']/failure") is not None

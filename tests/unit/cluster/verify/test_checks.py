@@ -102,6 +102,7 @@ def test_change_between_runs_is_named_once_by_target_and_check():
     now = checks.judge(target(), samples(image=250, clock=9), HOSTS)
     assert comparison.changes(before, before) == []
     assert comparison.changes(before, now) == ["v6e-16 image: was 20 s, is 250", "v6e-16 clock: was passed, is failed"]
+    assert comparison.changes(before, checks.judge(target(), samples(image=28, notice=1.1), HOSTS)) == [], "noise"
     assert comparison.changes([], now[:1]) == ["v6e-16 chips: new, passed"]
     assert comparison.changes(now[:1], []) == ["v6e-16 chips: no longer checked"]
 

@@ -105,7 +105,7 @@ CHECKS = (
         "bytes",
         lambda target: float(MEMLOCK_BYTES),
         True,
-        "set `access: tpu` in the job, which lets it raise the limit",
+        "let the team's pods raise it, `tpu team add TEAM --access tpu`, and set `access: tpu` in its jobs",
     ),
     Check(
         "ici",

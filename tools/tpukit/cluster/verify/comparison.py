@@ -8,6 +8,8 @@ from tpukit.cluster.verify.checks import Result
 
 _NOTEWORTHY = 0.25
 """Relative change of a value that is reported although its verdict stayed."""
+_OF_LIMIT = 0.05
+"""Share of the limit below which a change is ignored: seconds differ from run to run."""
 
 
 def changes(before: Iterable[Result], now: Iterable[Result]) -> list[str]:
@@ -22,12 +24,14 @@ def changes(before: Iterable[Result], now: Iterable[Result]) -> list[str]:
             lines.append(f"{name}: new, {new[key].state}")
         elif old[key].state != new[key].state:
             lines.append(f"{name}: was {old[key].state}, is {new[key].state}")
-        elif _differs(old[key].value, new[key].value):
+        elif _differs(old[key], new[key]):
             lines.append(f"{name}: was {old[key].value:g} {old[key].unit}, is {new[key].value:g}".rstrip())
     return lines
 
 
-def _differs(one: float | None, other: float | None) -> bool:
-    if one is None or other is None:
+def _differs(old: Result, new: Result) -> bool:
+    if old.value is None or new.value is None:
         return False
-    return abs(one - other) > _NOTEWORTHY * max(abs(one), abs(other)) and max(abs(one), abs(other)) > 1.0
+    difference = abs(old.value - new.value)
+    far_from_limit = new.limit is not None and difference < _OF_LIMIT * new.limit
+    return difference > _NOTEWORTHY * max(abs(old.value), abs(new.value)) and not far_from_limit
