@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from tpukit.cli import questions
+from tpukit.cli import cluster_verify, questions
 from tpukit.core.errors import Invalid, Problem, TpukitError
 
 if TYPE_CHECKING:
@@ -100,8 +100,12 @@ def command() -> None:
       tpu cluster apply --set num_tpu_pools=0      release the slices and keep the rest
       tpu cluster credentials && tpu cluster addons
       tpu cluster apply --via cloud-build --dry-run
+      tpu cluster verify                           measure chips, networks, bucket, images, logs
       tpu cluster destroy
     """
+
+
+command.add_command(cluster_verify.verify)
 
 
 @command.command()

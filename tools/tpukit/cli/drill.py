@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tpukit.cli.output import check_writable
 from tpukit.cli.plan_view import set_option
 from tpukit.core.errors import Invalid, Problem
 
@@ -74,7 +75,8 @@ def command(
     seconds = _seconds(budget)
     _check_numbers(losses_per_day)
     for option, file_to_write in (("--html", html), ("--junit", junit)):
-        _check_writable(option, file_to_write)
+        if file_to_write:
+            check_writable(option, file_to_write)
     _check_folder(folder)
     plan = submission.make_plan(file, sets, place)
     request = engine.Request(plan, seed, only, seconds, losses_per_day, zone, retain=folder is not None)
@@ -151,15 +153,6 @@ def _report(result: Drill, html: Path | None, junit: Path | None) -> None:
 def _check_numbers(losses_per_day: float) -> None:
     if not math.isfinite(losses_per_day) or losses_per_day < 0:
         raise Invalid(Problem("--losses-per-day", f"{losses_per_day:g} is not a rate", "write 0 or more"))
-
-
-def _check_writable(option: str, path: Path | None) -> None:
-    """Refuse a file that cannot be written before the first run, not after the last."""
-    if path is None:
-        return
-    folder = path.absolute().parent
-    if path.is_dir() or not folder.is_dir() or not os.access(path if path.exists() else folder, os.W_OK):
-        raise Invalid(Problem(option, f"{path} cannot be written", "name a file in a folder that you can write to"))
 
 
 def _check_folder(path: Path | None) -> None:

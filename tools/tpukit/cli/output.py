@@ -1,11 +1,14 @@
-"""Output after its reader has left (`tpu job list | head -1`), and messages for unexpected errors."""
+"""Output after its reader has left (`tpu job list | head -1`) and to files, and messages for unexpected errors."""
 
 from __future__ import annotations
 
 import errno
 import os
 import sys
+from pathlib import Path
 from typing import TextIO
+
+from tpukit.core.errors import Invalid, Problem
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _TOO_MANY = (errno.EMFILE, errno.ENFILE)
@@ -32,6 +35,13 @@ def flush() -> OSError | None:
             silence(stream)
             failed = failed if isinstance(error, BrokenPipeError) else error
     return failed
+
+
+def check_writable(option: str, path: Path) -> None:
+    """Refuse a file that cannot be written before long work begins, not at its end."""
+    folder = path.absolute().parent
+    if path.is_dir() or not folder.is_dir() or not os.access(path if path.exists() else folder, os.W_OK):
+        raise Invalid(Problem(option, f"{path} cannot be written", "name a file in a folder that you can write to"))
 
 
 def sentence(error: OSError) -> str:
