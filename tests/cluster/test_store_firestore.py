@@ -109,7 +109,7 @@ def test_lease_that_changes_hands_between_check_and_write_refuses_the_write(stor
         return commit(batch)
 
     store._calls.commit = late
-    with pytest.raises(Conflict, match="lease a-1 is no longer held by a: b has it"):
+    with pytest.raises(Conflict, match="lease a-1 is no longer held by a: b holds it"):
         put(store, entry, lease=lease)
     assert other.get(JOBS, "a-1").revision == 1
 

@@ -77,8 +77,8 @@ class World(ManualClock):
         self.place = place_on(self.cluster, folder / "data")
         self.store = SqliteStore(folder / "store.db", now=self.now)
         self.session = Session(
-            self.store,
-            {"gke": self.place},
+            lambda: self.store,
+            lambda: {"gke": self.place},
             self,
             this_process(),
             "ada",
