@@ -117,10 +117,10 @@ def test_apply_makes_everything_of_the_guide(environment, kubernetes):
     policies = environment.google.cloud.state.all("alert_policy")
     assert sorted(one["displayName"] for one in policies.values()) == [
         "A queued job runs for long",
-        "The queue has no supervisor",
         "Queued jobs fail",
         "Queued jobs hold many chips",
         "Queued jobs wait for long",
+        "The queue has no supervisor",
     ]
     assert all(one["notificationChannels"] == [environment.channel] for one in policies.values())
     assert environment.there() == {

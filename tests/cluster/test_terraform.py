@@ -273,7 +273,7 @@ REFUSED = {
     "no-such-capacity": ({"capacity": "cheap"}, "there is no capacity cheap. Write on-demand, spot, reservation or"),
     "reservation-unnamed": (
         {"capacity": "reservation"},
-        "capacity is reservation, and the reservation has no name. Write reservation_name",
+        "capacity is reservation, and no reservation is named. Write reservation_name",
     ),
     "reservation-unused": (
         {"reservation_name": "ours"},
