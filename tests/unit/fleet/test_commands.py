@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -122,6 +123,22 @@ def test_dashboard_shows_state_samples_shards_and_totals(tmp_path, width, shown)
     assert next(line for line in text.splitlines() if "us-central1-a-0" in line).split()[-3:] == ["1250", "150", "150"]
     assert max(map(len, text.splitlines())) <= width
     assert fleet_screen.as_json(workers, made)["needs recovery"] == 0
+
+
+def test_dashboard_on_a_terminal_is_headed_by_output_time_and_interval(tmp_path, monkeypatch):
+    world = World(tmp_path)
+    try:
+        world.want()
+        world.until_working()
+        workers = world.workers()
+    finally:
+        world.close()
+    monkeypatch.setattr(fleet_screen, "progress", lambda workers: Progress(Made(1, 2)))
+    console = Console(width=200, height=40, force_terminal=True, file=io.StringIO())
+    with fleet_screen.Screen(console, live=True, interval=60.0) as screen:
+        screen.show(workers)
+    output = re.escape(next(one.work.output for one in workers if one.work))
+    assert re.search(rf"{output} at \d\d:\d\d:\d\d, every 60 s", console.file.getvalue())
 
 
 def test_dashboard_with_more_workers_than_lines_shows_those_that_need_somebody(tmp_path):

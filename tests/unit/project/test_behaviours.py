@@ -29,7 +29,7 @@ TESTS = Path(__file__).resolve().parents[2]
 TABLES = {path.stem: yaml.safe_load(path.read_text()) for path in sorted((TESTS / "behaviours").glob("*.yaml"))}
 ROWS = [(name, row) for name, table in TABLES.items() for row in table["behaviours"]]
 FIELDS = {"behaviour", "command", "tests", "differs"}
-LEAST = {"fleet": 41, "job_manager": 99, "provisioner": 21, "queue_service": 43}
+LEAST = {"fleet": 42, "job_manager": 99, "provisioner": 21, "queue_service": 43}
 """Rows of each complete table: none may get lost."""
 FILES = ("job.yaml", "fleet.yaml", "program.py", "extract.py", "requirements.txt", "data.jsonl")
 """Files in the folder where commands are typed."""
