@@ -132,7 +132,7 @@ MUTATIONS = (
     ),
     Mutation(
         "h",
-        "TPU VMs of a fleet are taken for ours whoever owns them",
+        "TPU VMs of a fleet are treated as ours, whatever their owner label says",
         "fleet/records.py",
         "        return mark_of(labels) in (self.mark, *self.adopted)\n",
         "        return True\n",
@@ -195,7 +195,7 @@ MUTATIONS = (
     ),
     Mutation(
         "s",
-        "leases of jobs that ended elsewhere are held for ever",
+        "leases of jobs that ended elsewhere are never released",
         "kernel/controller.py",
         "        if ended:\n            self._leases.release(*map(self._lease_name, ended))\n",
         "",

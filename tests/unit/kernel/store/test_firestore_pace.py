@@ -1,4 +1,4 @@
-"""Each commit to Firestore is counted against the quota of writes, each try of it anew."""
+"""Each attempt to commit to Firestore is counted against the quota of writes."""
 
 from __future__ import annotations
 
