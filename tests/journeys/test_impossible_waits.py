@@ -29,6 +29,7 @@ PROGRAMS, GCLOUD = "unit/cluster/test_programs.py::test_", "unit/cluster/test_gc
 ARRIVALS = "unit/cluster/test_propagation.py::test_"
 COMMANDS, LIMITS = "cluster/test_cluster_command.py::test_", "unit/core/test_waiting.py::test_"
 SENDING = "unit/jobs/test_submission.py::test_"
+VERIFYING = "unit/cluster/verify/test_running.py::test_"
 ADDONS = "journeys/test_cluster_cli_addons.py::test_"
 UNDRIVEN = f"{HERE}wait_for_a_job_that_nothing_drives_says_how_to_drive_it"
 SHOWN = {
@@ -65,6 +66,10 @@ SLEEPS = {
     "cluster/gcloud.py change_policy": f"{GCLOUD}change_policy_that_is_changed_for_ever_ends_with_what_gcloud_said",
     "cluster/programs.py _tail_of": f"{PROGRAMS}run_that_takes_longer_than_its_limit_is_ended_with_all_it_started",
     "cluster/propagation.py patiently": f"{ARRIVALS}what_never_arrives_is_told_when_the_time_is_over",
+    "cluster/verify/running.py Round._wait": f"{VERIFYING}job_that_waits_in_its_queue_is_not_seen_and_removed",
+    "cluster/verify/running.py Round._wait_until_left": (
+        f"{VERIFYING}host_that_prints_nothing_leaves_its_pool_without_verdicts"
+    ),
     "cluster/workspace.py Workspace.alone": f"{COMMANDS}second_run_at_the_same_time_is_refused",
     "core/retry.py call": "unit/core/test_retry.py::test_call_raises_the_last_error_when_no_pause_is_left",
     "core/waiting.py until": f"{LIMITS}wait_is_reported_once_within_seconds_and_ends_when_done_or_at_the_limit",
