@@ -14,15 +14,14 @@ import logging
 import os
 import random
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from tpukit.core import retry
+from tpukit.core import fence, retry
 from tpukit.core.clock import SYSTEM
-from tpukit.core.errors import Conflict, Invalid, Transient
+from tpukit.core.errors import Conflict, Invalid, LeaseLost, Transient
 from tpukit.google.refusals import translated
 
 SECONDS = 60.0
@@ -52,8 +51,12 @@ def create(address: str, data: bytes, content_type: str = "text/plain; charset=u
     """
     bucket, name = _parts(address)
     url = f"{_host()}/upload/storage/v1/b/{bucket}/o?uploadType=media&ifGenerationMatch=0&name={name}"
-    with suppress(Conflict):
+    try:
         _ask("POST", url, f"writing {address}", data=data, headers={"Content-Type": content_type})
+    except LeaseLost:
+        raise
+    except Conflict:  # it exists
+        pass
 
 
 def download(address: str) -> bytes:
@@ -128,7 +131,10 @@ def _host() -> str:
 
 
 def _ask(method: str, url: str, asked: str, **options: Any) -> bytes:
-    """Send a request, and retry it on transient errors: every request here is safe to repeat."""
+    """Send a request, and retry it on transient errors: every request here is safe to repeat.
+
+    Each try checks the fence, and takes no longer than what is left of the lease.
+    """
     try:
         session = _session()
     except Exception as error:
@@ -146,8 +152,9 @@ def _ask(method: str, url: str, asked: str, **options: Any) -> bytes:
 
 
 def _asked_once(session: Any, method: str, url: str, asked: str, **options: Any) -> bytes:
+    seconds = fence.deadline(SECONDS)
     try:
-        answer = session.request(method, url, timeout=SECONDS, **options)
+        answer = session.request(method, url, timeout=seconds, **options)
         if answer.status_code >= 300:
             raise _Refusal(answer)
     except Exception as error:
