@@ -16,7 +16,7 @@ from unit.cli.test_messages import options, resolve
 from unit.project.test_behaviours import TESTS, defined, exists
 
 COMMANDS = [(page, line) for page, lines in all_commands().items() for line in lines]
-NOT_RUN = 11
+NOT_RUN = 18
 """Entries that no test types. A new one needs a reason that outweighs the test."""
 
 
