@@ -34,6 +34,12 @@ def of(jaxpr: Any) -> dict[str, float]:
     return total
 
 
+def loops(jaxpr: Any) -> int:
+    """Return the number of scans that run more than once."""
+    found = (eqn for eqn, _, _ in _walk(opened(jaxpr), 1.0, repeated=False) if eqn.primitive.name == "scan")
+    return sum(1 for eqn in found if eqn.params["length"] > 1)
+
+
 def bytes_made(jaxpr: Any) -> float:
     """Return the bytes of all intermediate results; infinite if one of them is dear."""
     total = 0.0
