@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,17 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tpukit.cli import fit as command
+from tpukit.cli import job as jobs
+from tpukit.cli import run as runs
+from tpukit.core.errors import Invalid
 from tpukit.fit import check, running
 from tpukit.fit.check import Report
 from tpukit.fit.estimate import Estimate
 from tpukit.fit.findings import Finding
+from tpukit.jobs import plan as planning
 from tpukit.jobs.plan import Plan
+from tpukit.jobs.spec import JobSpec, Settings
+from tpukit.jobs.use_cases import submission
 
 
 def recorded(plan: Plan, *_: Any, **__: Any) -> Report:
@@ -64,6 +71,50 @@ def test_comparison_in_which_nothing_fits_exits_1(fit: Any) -> None:
     ran = fit("--try", "v5e-1,v5e-4")
     assert ran.exit_code == 1
     assert "1 x v5litepod-4: optimizer: too large" in ran.stdout
+
+
+def test_job_that_does_not_fit_lists_its_remedies(fit: Any) -> None:
+    ran = fit("--set", "tpu=v5e-4")
+    assert ran.exit_code == 1
+    tried = [line[11:] for line in ran.stdout.splitlines() if "tpu: " in line]
+    assert [line.split()[2] for line in tried] == ["v5litepod-8", "v6e-4"]
+    assert [line.partition("): ")[2].partition(",")[0] for line in tried] == ["fits", "fits"]
+    assert "tpu: " not in fit("--set", "tpu=v5e-4", "--no-remedies").stdout
+
+
+def test_render_and_drills_name_the_last_fit_of_the_job_as_it_is_now(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setenv("TPUKIT_HOME", str(tmp_path / "home"))
+    file = tmp_path / "code" / "job.yaml"
+    file.parent.mkdir()
+    file.write_text(f"{{name: mine, tpu: v5e-16, command: [{sys.executable}, train.py], code: ., image: 'r/i:1'}}")
+    (file.parent / "train.py").write_text("")
+    plan = submission.make_plan(file, (), "local")
+    assert command.last(plan) == ""
+    step = {"name": "step", "line": "t.py:1", "calls": 1, "seconds": 1.0, "arguments": [], "results": [], "chips": 16}
+    step |= {"memory": {"argument": 1, "output": 0, "alias": 0, "temp": 1 << 30, "peak": 1 << 30}, "problems": []}
+    check._write(check._file(plan, check.refuse(plan)), {"programs": [step], "devices": 16, "ended": "a value"})
+    assert command.last(plan) == "tpu fit: 1 x v5litepod-16: fits, 1.00 GiB of 16.00 GiB a chip"
+    rendered = CliRunner().invoke(jobs.render, [str(file), "--set", "workdir=gs://bucket/w"])
+    assert command.last(plan) in rendered.stderr, rendered.output
+    (file.parent / "train.py").write_text("x = 1")
+    assert command.last(plan) == ""
+
+
+@pytest.mark.parametrize(
+    ("setting", "wanted", "refused"),
+    [(True, None, True), (True, False, False), (False, None, False), (False, True, True)],
+)
+def test_setting_fit_and_its_options_decide_whether_a_job_is_compiled_before_it_is_sent(
+    setting: bool, wanted: bool | None, refused: bool, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(check, "check", recorded)
+    body = {"name": "mine", "tpu": "v5e-4", "command": ["python", "train.py"]}
+    plan = planning.make(JobSpec.from_json(body), Settings.from_json({"fit": setting}), "local")
+    if refused:
+        with pytest.raises(Invalid, match="mine does not fit on 1 x v5litepod-4"):
+            runs._check_fit(plan, wanted)
+    else:
+        runs._check_fit(plan, wanted)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tpukit import catalogue
 from tpukit.cli import fit_table
+from tpukit.core import html
 from tpukit.fit import chart, page
 from tpukit.fit.check import Report
 from tpukit.fit.estimate import Estimate
@@ -48,6 +49,8 @@ def test_chart_has_a_named_point_for_each_shape_and_a_line_for_each_generation()
         assert f"<title>1 x {name}: " in drawn
     assert ">v6e-64<" in drawn
     assert "hours against dollars" in drawn
+    for name in set(re.findall(r"var\((--\w+)\)", drawn)):
+        assert html.STYLE.count(f"{name}: #") == 2, f"{name} has a colour for light and for dark screens"
 
 
 @given(st.lists(st.tuples(st.floats(1e-4, 1e5), st.floats(1e-3, 1e8)), min_size=1, max_size=12))

@@ -202,3 +202,13 @@ def of(
         click.echo(f"{prefix}{text}", err=True)
 
     return check.check(plan, pricing.per_hour, say, seconds=timeout, fresh=fresh, stop=stop, change=change)
+
+
+def last(plan: Plan) -> str:
+    """Return a line about the last fit of a job, or an empty string if it was not compiled as it is now."""
+    from tpukit.cli import fit_table
+    from tpukit.drill import pricing
+    from tpukit.fit import check
+
+    report = check.known(plan, pricing.per_hour)
+    return fit_table.line(report) if report else ""

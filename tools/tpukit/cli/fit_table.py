@@ -63,6 +63,16 @@ def compare(rows: Sequence[Row], excluded: Mapping[Shape, Shape], length: Length
         click.echo(page.BATCHES)
 
 
+def line(report: Report) -> str:
+    """Return a report in one line."""
+    parts = [f"{report.slices} x {report.slice}: {report.verdict}"]
+    if report.memory:
+        parts.append(f"{_size(report.memory.peak)} of {_size(report.memory.available)} a chip")
+    if report.estimate and report.can_run:
+        parts.append(f"{_time(report.estimate.roofline_seconds)} a step by roofline")
+    return f"tpu fit: {', '.join(parts)}"
+
+
 def lines(report: Report) -> Iterator[str]:
     """Yield the lines of a report."""
     where = f"{counted(report.slices, 'slice')} of {report.slice}, {counted(report.chips, 'chip')}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html import escape
 
-_STYLE = """
+STYLE = """
 :root { color-scheme: light dark; --ink: #1b1f24; --soft: #57606a; --line: #d0d7de; --good: #1a7f37; --bad: #cf222e;
   --paper: #ffffff; --unbroken: #afb8c1; --link: #0969da;
   --first: #0969da; --second: #bc4c00; --third: #8250df; --fourth: #1a7f37; }
@@ -30,7 +30,7 @@ def page(title: str, body: list[str]) -> str:
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(title)}</title><style>{_STYLE}</style></head>\n<body>\n"
+        f"<title>{escape(title)}</title><style>{STYLE}</style></head>\n<body>\n"
         + "\n".join(filter(None, body))
         + "\n</body></html>\n"
     )

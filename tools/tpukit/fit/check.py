@@ -14,6 +14,7 @@ from typing import Any
 
 from tpukit.catalogue import Slice
 from tpukit.core import paths
+from tpukit.core.errors import Invalid
 from tpukit.fit import chips, environment, estimate, findings, memory, running
 from tpukit.fit import program as programs
 from tpukit.fit.estimate import Estimate
@@ -108,6 +109,17 @@ def check(
     return report(plan, answer, price, cached=cached)
 
 
+def known(plan: Plan, price: Price) -> Report | None:
+    """Return the cached report of a plan, or None if the job was not compiled as it is now."""
+    if not _results().is_dir():
+        return None
+    try:
+        answer = _read(_file(plan, programs.of(plan)))
+    except Invalid:
+        return None
+    return report(plan, answer, price, cached=True) if answer is not None else None
+
+
 def refuse(plan: Plan, change: str = "") -> programs.Program:
     """Return the program to compile. Raise Invalid if this machine or this job has none."""
     environment.check_platform()
@@ -197,7 +209,11 @@ def _file(plan: Plan, program: programs.Program) -> Path:
     said = {**program.to_json(), "folder": str(code), "env": plan.spec.env, "format": FORMAT, "worker": own.hexdigest()}
     said["environment"] = hashlib.sha256(environment.CONSTRAINTS.read_bytes()).hexdigest()
     key = hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
-    return paths.cache() / "fit" / "results" / f"{key}.json"
+    return _results() / f"{key}.json"
+
+
+def _results() -> Path:
+    return paths.cache() / "fit" / "results"
 
 
 def _read(file: Path) -> dict[str, Any] | None:
