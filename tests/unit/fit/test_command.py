@@ -38,6 +38,7 @@ def recorded(plan: Plan, *_: Any, **__: Any) -> Report:
 def fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     (tmp_path / "job.yaml").write_text("{name: mine, tpu: v5e-16, command: [python, train.py], code: .}")
     monkeypatch.setattr(check, "check", recorded)
+    monkeypatch.setattr(command, "_stop_like_ctrl_c", lambda: None)  # signals of this process belong to pytest
     monkeypatch.setattr(running, "free_memory", lambda: 16 << 30)
 
     def run(*words: str) -> Result:

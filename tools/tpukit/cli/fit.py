@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -77,6 +78,7 @@ def command(
     from tpukit.fit.whole_run import STEPS, Length
     from tpukit.jobs.use_cases import submission
 
+    _stop_like_ctrl_c()
     plan = submission.make_plan(file, sets, "local")
     comparing = every or bool(tries or counts)
     given = {"--chips": chips, "--steps": steps, "--tokens": tokens, "--html": html}
@@ -99,6 +101,13 @@ def command(
     else:
         fit_table.show(report)
     sys.exit(0 if report.can_run else 1)
+
+
+def _stop_like_ctrl_c() -> None:
+    """Treat SIGTERM and a closed terminal as Ctrl-C, so that the compiler and its files are removed."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler)
 
 
 def _with_remedies(plan: Plan, report: Report, timeout: float, fresh: bool) -> Report:
