@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -15,6 +16,7 @@ import yaml
 
 from conftest import processes_of
 from support import fit_environment
+from support.waiting import PATIENCE
 from tpukit.core import paths
 from tpukit.drill import pricing
 from tpukit.fit import check
@@ -29,10 +31,12 @@ SECRET = "hunter2-very-secret"
 LONG = 900.0
 
 
-def fit(folder: Path, *command: str, tpu: str = "v5e-4", slices: int = 1, **more: Any) -> Report:
+def fit(
+    folder: Path, *command: str, tpu: str = "v5e-4", slices: int = 1, change: str = "", fresh: bool = True, **more: Any
+) -> Report:
     spec = {"name": "corpus", "tpu": tpu, "slices": slices, "command": list(command), "code": str(folder), **more}
     job = plan.make(JobSpec.from_json(spec), Settings(), "local")
-    return check.check(job, pricing.per_hour, lambda _text: None, seconds=LONG, fresh=True)
+    return check.check(job, pricing.per_hour, lambda _text: None, seconds=LONG, fresh=fresh, change=change)
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -82,6 +86,22 @@ def test_example_fits_without_a_false_alarm(example: str, tpu: str, slices: int)
     assert report.verdict == "fits", report.findings
     # Example 06 uses a single chip deliberately; no other warning is expected.
     assert {one.kind for one in report.findings} <= ({"idle chips"} if example == "06-your-own" else set())
+    if example == "02-pretrain" and slices > 1:
+        assert report.estimate
+        assert report.memory
+        sent = report.estimate.between_bytes / report.memory.parameters
+        assert 0.9 < sent < 1.05, "each chip sends its gradients once a step"
+
+
+def test_pretraining_compiles_the_kernel_of_tpus_once_and_sends_its_gradients_once() -> None:
+    flags = ["--config.model.head_dim=128", "--config.data.sequence_length=128", "--config.mesh.tensor=2"]
+    command = ("python", "train.py", "--config.data.dataset=synthetic", *flags)
+    report = fit(ROOT / "examples" / "02-pretrain", *command, tpu="v6e-4", slices=2)
+    assert report.verdict == "fits", report.findings
+    assert [one["name"] for one in report.functions] == ["init", "train_step"]
+    assert report.estimate
+    assert report.memory
+    assert 0.9 < report.estimate.between_bytes / report.memory.parameters < 1.05
 
 
 def test_second_run_of_an_unchanged_job_answers_at_once_from_the_command_line(tmp_path: Path) -> None:
@@ -104,11 +124,24 @@ def test_several_slices_are_compared_with_the_cheapest_that_fits_first(tmp_path:
     job = {"name": "mine", "tpu": "v5e-4", "command": ["python", "replicated_embedding.py"]}
     (tmp_path / "job.yaml").write_text(yaml.safe_dump({**job, "code": str(FOLDER / "refused")}))
     argv = [sys.executable, "-m", "tpukit", "fit", str(tmp_path / "job.yaml"), "--try", "v5e-4,v5p-8", "--slices", "1"]
+    argv += ["--html", str(tmp_path / "shapes.html")]
     ran = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     rows = [line.split() for line in ran.stdout.splitlines()]
     assert [row[2] for row in rows[1:3]] == ["v5p-8", "v5litepod-4"]
     assert "1 x v5litepod-4: replicated parameters" in ran.stdout
+    assert (tmp_path / "shapes.html").read_text(encoding="utf-8").count("<circle") == 1
+
+
+def test_remedy_lowers_the_memory_of_a_step() -> None:
+    plain, changed = (
+        fit(FOLDER / "remedies", "python", "train.py", change=one, fresh=bool(one)) for one in ("", "layers")
+    )
+    assert plain.memory
+    assert changed.memory
+    assert plain.loops
+    assert changed.can_run, changed.findings
+    assert changed.memory.temporaries < 0.9 * plain.memory.temporaries
 
 
 def test_run_with_fit_refuses_a_job_that_cannot_fit(tmp_path: Path) -> None:
@@ -124,7 +157,10 @@ def test_run_with_fit_refuses_a_job_that_cannot_fit(tmp_path: Path) -> None:
     assert ran.stdout == ""
 
 
-def test_interrupt_while_compiling_leaves_no_process_and_no_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 130), (signal.SIGKILL, -signal.SIGKILL)]
+)
+def test_signal_while_compiling_leaves_no_process(number: int, code: int, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("import time\nimport jax\n\ntime.sleep(3600)\n")
     job = {"name": "slow", "tpu": "v5e-4", "command": ["python", "train.py"], "code": "."}
     (tmp_path / "job.yaml").write_text(yaml.safe_dump(job))
@@ -134,10 +170,13 @@ def test_interrupt_while_compiling_leaves_no_process_and_no_file(tmp_path: Path)
     process = subprocess.Popen(argv, stderr=subprocess.PIPE, text=True, env={**os.environ, "TMPDIR": str(scratch)})
     assert process.stderr
     assert any("running the program" in line for line in process.stderr)
-    process.send_signal(2)
-    assert process.wait(60) == 130
+    process.send_signal(number)
+    assert process.wait(60) == code
     process.stderr.close()
-    assert list(scratch.iterdir()) == []
+    assert number == signal.SIGKILL or list(scratch.iterdir()) == []
+    until = time.monotonic() + PATIENCE
+    while processes_of(scratch) and time.monotonic() < until:
+        time.sleep(0.1)
     assert processes_of(scratch) == {}
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -29,8 +29,19 @@ class Unfinished(TpukitError):
     """Error for a program that did not reach a step in time."""
 
 
-def carry(python: Path, program: Program, env: Mapping[str, str], seconds: float, say: Say) -> dict[str, Any]:
-    """Return the worker's answer. Raise Unfinished after `seconds`."""
+class Stopped(TpukitError):
+    """Error for a compile that another thread stopped."""
+
+
+def carry(
+    python: Path,
+    program: Program,
+    env: Mapping[str, str],
+    seconds: float,
+    say: Say,
+    stop: threading.Event | None = None,
+) -> dict[str, Any]:
+    """Return the worker's answer. Raise Unfinished after `seconds`, and Stopped soon after `stop` is set."""
     _check_memory()
     with _folder() as folder:
         request, answer = folder / "request.json", folder / "answer.json"
@@ -47,7 +58,7 @@ def carry(python: Path, program: Program, env: Mapping[str, str], seconds: float
                 start_new_session=True,
             )
             try:
-                finished = _wait(process, folder / "progress", seconds, say)
+                finished = _wait(process, folder / "progress", seconds, say, stop)
             finally:
                 _kill(process)
         if not finished:
@@ -56,14 +67,13 @@ def carry(python: Path, program: Program, env: Mapping[str, str], seconds: float
                 f"no step after {seconds:.0f} s ({doing})", hint=f"allow more time with --timeout, {FUNCTION_HINT}"
             )
         if not answer.exists():
-            raise _died(process.returncode, folder / "log")
+            raise _died(process.returncode, folder / "log", program.masked)
         found: dict[str, Any] = json.loads(answer.read_text(encoding="utf-8"))
         if found["ended"] == "topology":
             said = found["error"]["text"].strip().splitlines()[0][:300]
             raise Transient(
                 f"the TPU compiler did not start for {program.topology}: {said}", hint="run the command again"
             )
-        found["peak_memory"] = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss << 10
         return found
 
 
@@ -97,9 +107,13 @@ def _environment(program: Program, env: Mapping[str, str], folder: Path) -> dict
     }
 
 
-def _wait(process: subprocess.Popen[bytes], progress: Path, seconds: float, say: Say) -> bool:
+def _wait(
+    process: subprocess.Popen[bytes], progress: Path, seconds: float, say: Say, stop: threading.Event | None
+) -> bool:
     until, last = SYSTEM.monotonic() + seconds, ""
     while SYSTEM.monotonic() < until:
+        if stop is not None and stop.is_set():
+            raise Stopped("the compile was stopped")
         with suppress(subprocess.TimeoutExpired):
             process.wait(0.2)
             return True
@@ -121,11 +135,13 @@ def _read(file: Path) -> str:
     return ""
 
 
-def _died(code: int, log: Path) -> Exception:
+def _died(code: int, log: Path, masked: Sequence[str]) -> Exception:
     if code == -signal.SIGKILL:
         hint = "compile on a machine with more memory, or scan over the layers so that one of them is compiled"
         return Denied("the compiler was killed, most likely because memory ran out", hint=hint)
     text = log.read_text(encoding="utf-8", errors="replace")
+    for value in masked:
+        text = text.replace(value, "***")
     line = next((one for one in reversed(text.splitlines()) if "Check failed" in one or "Error" in one), "")
     what = f"the program ended with exit code {code} before its first step" + (
         f": {line.strip()[:300]}" if line else ""
@@ -133,10 +149,17 @@ def _died(code: int, log: Path) -> Exception:
     return Invalid(Problem("", what, f"run it once with `tpu run --place local`, {FUNCTION_HINT}"))
 
 
-def _check_memory() -> None:
+def free_memory() -> int | None:
+    """Return the bytes of memory that are free on this machine, or None if it does not say."""
     with suppress(OSError, StopIteration, ValueError):
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-        free = int(next(line for line in lines if line.startswith("MemAvailable:")).split()[1]) >> 10
-        if free < MEMORY_MB:
-            hint = "stop other programs, or run `tpu fit` on a larger machine"
-            raise Denied(f"the TPU compiler needs {MEMORY_MB:,} MB of memory, and {free:,} MB are free", hint=hint)
+        return int(next(line for line in lines if line.startswith("MemAvailable:")).split()[1]) << 10
+    return None
+
+
+def _check_memory() -> None:
+    free = free_memory()
+    if free is not None and free >> 20 < MEMORY_MB:
+        hint = "stop other programs, or run `tpu fit` on a larger machine"
+        what = f"the TPU compiler needs {MEMORY_MB:,} MB of memory, and {free >> 20:,} MB are free"
+        raise Denied(what, hint=hint)
