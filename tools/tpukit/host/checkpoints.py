@@ -132,7 +132,8 @@ class Checkpoints:
             ),
             force=True,  # due() and Host.leaving() have already decided
         )
-        self._requested = step
+        # The manager has waited for the save before this one. `saved` never finds it idle if each save follows at once.
+        self._saved, self._requested = self._requested, step
         self._host.flush()
 
     def close(self) -> None:
