@@ -49,7 +49,7 @@ _DEFAULT_INDEX = "from pip._internal.models.index import PyPI; print(PyPI.simple
 
 @dataclass(frozen=True)
 class Resolved:
-    """What pip would install for an interpreter ("3.13"), and what of it macOS needs too."""
+    """The packages that pip would install for an interpreter ("3.13"), and those of them that macOS needs too."""
 
     python: str
     versions: Mapping[str, str]

@@ -53,7 +53,7 @@ def test_context_same_uid_at_another_address_is_the_cluster_once_it_was_asked():
 def test_context_another_cluster_at_the_same_address_is_not_the_cluster():
     known = clusters({"a": Cluster("https://one", "new")})
     name = ClusterName("a", "https://one", "old")
-    with pytest.raises(Conflict, match="another cluster"):
+    with pytest.raises(Conflict, match="is not the cluster that the job was sent to"):
         known.open(name)
     assert known.context(name) is None
 
