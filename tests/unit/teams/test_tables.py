@@ -22,7 +22,7 @@ def screen(monkeypatch, capsys):
     """Return a function that gives the printed lines of a call at a terminal width; width 0 is a file."""
 
     def lines(width, call, *arguments):
-        monkeypatch.setattr(team_tables.shutil, "get_terminal_size", lambda: os.terminal_size((width, 24)))
+        monkeypatch.setattr(team_tables.shutil, "get_terminal_size", lambda **fallback: os.terminal_size((width, 24)))
         monkeypatch.setattr(sys.stdout, "isatty", lambda: bool(width), raising=False)
         call(*arguments)
         return capsys.readouterr().out.replace("\x1b[2m", "").replace("\x1b[0m", "").splitlines()
