@@ -40,13 +40,16 @@ def _heed_signals() -> None:
         signal.signal(number, signal.SIG_DFL)
 
 
+Process = subprocess.Popen[str] | forked_commands.Forked
+
+
 class Tpu:
     """A runner of the command. It passes only PATH from the caller's environment."""
 
     def __init__(self, home: Path, folder: Path) -> None:
         self.home, self.folder = home, folder
-        self.forks = False
-        """Fork commands from a process that has loaded the program, for files that type many."""
+        self.forks = True
+        """Fork commands from a process that has loaded the program; if False, start Python for each, as users do."""
         self.env = {
             "PATH": os.environ["PATH"],
             "PYTHONFAULTHANDLER": "1",
@@ -55,7 +58,7 @@ class Tpu:
             "TPUKIT_HOME": str(home),
             "TPUKIT_SETTINGS": str(folder / "no-settings.yaml"),
         }
-        self._started: list[subprocess.Popen[str]] = []
+        self._started: list[Process] = []
 
     def __call__(self, *arguments: str | Path, code: int | None = 0) -> subprocess.CompletedProcess[str]:
         """Run a command to its end and check the exit code."""
@@ -69,24 +72,28 @@ class Tpu:
         assert "Traceback" not in done.stderr, done.stderr
         return done
 
-    def start(self, *arguments: str | Path, **options: Any) -> subprocess.Popen[str]:
+    def start(self, *arguments: str | Path, **options: Any) -> Process:
         """Start a command in its own session, as a terminal would."""
-        log = (self.folder / f"tpu-{len(self._started)}.log").open("w+", encoding="utf-8")
-        process = subprocess.Popen(
-            self.argv(*arguments),
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            stdin=subprocess.DEVNULL,
-            text=True,
-            env=self.env,
-            cwd=self.folder,
-            **{"start_new_session": True, "preexec_fn": _heed_signals, **options},
-        )
-        log.close()
+        process: Process
+        with (self.folder / f"tpu-{len(self._started)}.log").open("w+", encoding="utf-8") as log:
+            if self.forks and not options:
+                words = [*map(str, arguments)]
+                process = forked_commands.server().start(words, self.env, self.folder, log, log, session=True)
+            else:
+                process = subprocess.Popen(
+                    self.argv(*arguments),
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    stdin=subprocess.DEVNULL,
+                    text=True,
+                    env=self.env,
+                    cwd=self.folder,
+                    **{"start_new_session": True, "preexec_fn": _heed_signals, **options},
+                )
         self._started.append(process)
         return process
 
-    def said(self, process: subprocess.Popen[str]) -> str:
+    def said(self, process: Process) -> str:
         """Return the output of a started command so far."""
         return (self.folder / f"tpu-{self._started.index(process)}.log").read_text(encoding="utf-8")
 

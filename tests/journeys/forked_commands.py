@@ -24,6 +24,7 @@ import traceback
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from typing import IO, Any
 
 LOADED = (
     *(
@@ -42,6 +43,43 @@ LOADED = (
         "tpukit.sharing",
     ),
 )
+
+
+class Forked:
+    """A forked command, with the part of `subprocess.Popen` that tests use."""
+
+    def __init__(self, connection: socket.socket, words: Sequence[str]) -> None:
+        self._connection, self._words = connection, list(words)
+        self.pid = self._number()
+        self.returncode: int | None = None
+
+    def _number(self) -> int:
+        sent = self._connection.recv(8, socket.MSG_WAITALL)
+        assert len(sent) == 8, "the server of forked commands has ended"
+        return int.from_bytes(sent, signed=True)
+
+    def poll(self) -> int | None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.wait(0)
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        if self.returncode is None:
+            if not select.select([self._connection], [], [], timeout)[0]:
+                raise subprocess.TimeoutExpired(self._words, timeout or 0)
+            self.returncode = self._number()
+            self._connection.close()
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
 
 
 class Server:
@@ -67,28 +105,28 @@ class Server:
         self._process.stdout.close()
         self._folder.cleanup()
 
+    def start(
+        self, words: Sequence[str], env: Mapping[str, str], cwd: Path, out: IO[Any], err: IO[Any], *, session: bool
+    ) -> Forked:
+        """Start a command that writes into two files, in a session of its own or in that of the server."""
+        connection = socket.socket(socket.AF_UNIX)
+        connection.connect(self._address)
+        asked = json.dumps([list(words), dict(env), str(cwd), session]).encode()
+        socket.send_fds(connection, [len(asked).to_bytes(4)], [out.fileno(), err.fileno()])
+        connection.sendall(asked)
+        return Forked(connection, words)
+
     def run(
         self, words: Sequence[str], env: Mapping[str, str], cwd: Path, seconds: float
     ) -> subprocess.CompletedProcess[str]:
-        with (
-            socket.socket(socket.AF_UNIX) as connection,
-            tempfile.TemporaryFile() as out,
-            tempfile.TemporaryFile() as err,
-        ):
-            connection.connect(self._address)
-            connection.settimeout(seconds)
-            asked = json.dumps([list(words), dict(env), str(cwd)]).encode()
-            socket.send_fds(connection, [len(asked).to_bytes(4)], [out.fileno(), err.fileno()])
-            connection.sendall(asked)
-            answers = connection.makefile("rb")
-            pid = int(answers.readline())
+        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+            process = self.start(words, env, cwd, out, err, session=False)
             try:
-                code = int(answers.readline())
-            except TimeoutError:
-                os.kill(pid, signal.SIGKILL)
-                raise subprocess.TimeoutExpired(list(words), seconds) from None
-            finally:
-                answers.close()
+                code = process.wait(seconds)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+                raise
             said = []
             for file in (out, err):
                 file.seek(0)
@@ -156,14 +194,16 @@ def _supervise(connection: socket.socket) -> None:
     for file in files:
         os.close(file)
     with contextlib.suppress(OSError):
-        connection.sendall(f"{pid}\n".encode())
-        connection.sendall(f"{os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])}\n".encode())
+        connection.sendall(pid.to_bytes(8))
+        connection.sendall(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]).to_bytes(8, signed=True))
     os._exit(0)
 
 
-def _become(words: list[str], env: dict[str, str], cwd: str) -> None:
+def _become(words: list[str], env: dict[str, str], cwd: str, session: bool) -> None:
     import tpukit.__main__
 
+    if session:
+        os.setsid()
     os.environ.clear()
     os.environ.update(env)
     os.chdir(cwd)

@@ -24,6 +24,13 @@ DELAYS = [0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.7, 1.0, 1.7]
 FIRST_LINE = "import pathlib, sys, tpukit.__main__ as tpu; pathlib.Path('began').touch(); tpu.main()"
 
 
+@pytest.fixture
+def tpu(tpu):
+    """Start an interpreter for each command, because moments of its start are under test."""
+    tpu.forks = False
+    return tpu
+
+
 def sent(tpu):
     """Return all jobs by id, as stored."""
     file = tpu.home / "state" / "store.db"

@@ -34,12 +34,6 @@ while :; do sleep 1; done
 NAMELESS = 'env -i setsid sh -c "echo \\$\\$ >> $TPUKIT_WORKDIR/pids; setsid sleep 600 & sleep 600; sleep 600" &'
 
 
-@pytest.fixture
-def tpu(tpu):
-    tpu.forks = True
-    return tpu
-
-
 def fill(home, count, **fields):
     """Create jobs as records alone."""
     store = SqliteStore(home / "state" / "store.db")

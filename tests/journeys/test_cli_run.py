@@ -40,6 +40,7 @@ for step in itertools.count() if stage == "0" else range(3):
 
 def test_run_to_completion(tpu):
     """Check data on stdout, notes on stderr, exit code 0, and the environment of a GKE pod on every host."""
+    tpu.forks = False
     file = tpu.file("sh", "-c", f"{RECORD}; echo hello from $TPU_WORKER_ID", tpu="v4-16", slices=2, env={"MINE": "a b"})
     done = tpu("run", file, "--tag", "first", "--tag", "second")
     job_id = done.stdout.strip()

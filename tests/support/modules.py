@@ -25,4 +25,4 @@ def name(path: Path) -> str:
 
 
 def _package(path: Path) -> tuple[str, ...]:
-    return path.relative_to(ROOT).parent.parts[:3]
+    return path.parts[len(ROOT.parts) : -1][:3]

@@ -10,11 +10,17 @@ from typing import Any
 
 import yaml
 from markdown_it import MarkdownIt
+from markdown_it.token import Token
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted(
     path for path in ROOT.rglob("*.md") if not any(part.startswith(".") for part in path.relative_to(ROOT).parts)
 )
+
+
+@cache
+def tokens(page: Path) -> list[Token]:
+    return MarkdownIt("commonmark").enable("table").parse(page.read_text(encoding="utf-8"))
 
 
 def commands(page: str, heading: str = "") -> list[str]:
@@ -26,8 +32,8 @@ def commands(page: str, heading: str = "") -> list[str]:
 def blocks(page: str, language: str, heading: str = "") -> list[str]:
     """Return the blocks of a page, or of one of its sections, in a language."""
     found, inside = [], not heading
-    tokens = MarkdownIt("commonmark").parse((ROOT / page).read_text(encoding="utf-8"))
-    for before, token in zip([None, *tokens], tokens, strict=False):
+    parsed = tokens(ROOT / page)
+    for before, token in zip([None, *parsed], parsed, strict=False):
         if heading and before is not None and before.type == "heading_open":
             inside = token.content == heading
         if inside and token.type == "fence" and token.info.strip() == language:
@@ -55,12 +61,15 @@ def all_commands() -> dict[str, list[str]]:
     return {page: found for page, found in every.items() if found}
 
 
-TYPED_BY: dict[str, dict[str, dict[str, Any]]] = yaml.safe_load((ROOT / "tests" / "page_commands.yaml").read_text())
+@cache
+def typed_by() -> dict[str, dict[str, dict[str, Any]]]:
+    """Return the entries by page and pattern."""
+    return yaml.safe_load((ROOT / "tests" / "page_commands.yaml").read_text())
 
 
 def entry(page: str, line: str) -> tuple[str, dict[str, Any]]:
     """Return the first entry that matches a command of a page; brackets in a line are literal."""
-    for pattern, found in TYPED_BY.get(page, {}).items():
+    for pattern, found in typed_by().get(page, {}).items():
         if fnmatchcase(line.replace("[", "("), pattern.replace("[", "(")):
             return pattern, found
     raise AssertionError(f"{page}: no test types `{line}`; see tests/page_commands.yaml")

@@ -56,13 +56,13 @@ def _hint(error: pytest.ExceptionInfo[Invalid]) -> str:
     return problem.hint
 
 
-@pytest.mark.parametrize("row", ROWS, ids=[f"{row['accelerator_type']}-{row['machine_type']}" for row in ROWS])
-def test_find_published_row_has_the_same_figures(row):
-    found = catalogue.find(row["accelerator_type"], machine_type=row["machine_type"] or None)
-    expected = _published(row)
-    assert {key: asdict(found)[key] for key in expected} == expected
-    assert int(found.name.rpartition("-")[2]) == found.chips * (2 if row["name_unit"] == "cores" else 1)
-    assert found.cores_per_chip == (2 if row["name_unit"] == "cores" else 1)
+def test_find_published_row_has_the_same_figures():
+    for row in ROWS:
+        found = catalogue.find(row["accelerator_type"], machine_type=row["machine_type"] or None)
+        expected = _published(row)
+        assert {key: asdict(found)[key] for key in expected} == expected, row
+        assert int(found.name.rpartition("-")[2]) == found.chips * (2 if row["name_unit"] == "cores" else 1), row
+        assert found.cores_per_chip == (2 if row["name_unit"] == "cores" else 1), row
 
 
 def test_slices_are_exactly_the_published_rows():

@@ -12,27 +12,18 @@ from urllib.parse import unquote
 
 import pytest
 from click.testing import CliRunner
-from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
+from support.page_commands import PAGES, ROOT, tokens
 from tpukit.cli import command
 from tpukit.jobs import spec
 
-ROOT = Path(__file__).resolve().parents[3]
-PAGES = sorted(
-    path for path in ROOT.rglob("*.md") if not any(part.startswith(".") for part in path.relative_to(ROOT).parts)
-)
 LESSONS = [
     path for path in PAGES if path.parent == ROOT or ROOT / "examples" in path.parents
 ]  # pages that users type from
 
 pages = pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 lessons = pytest.mark.parametrize("page", LESSONS, ids=lambda path: str(path.relative_to(ROOT)))
-
-
-@cache
-def tokens(page: Path) -> list[Token]:
-    return MarkdownIt("commonmark").enable("table").parse(page.read_text(encoding="utf-8"))
 
 
 def inline(page: Path) -> Iterator[Token]:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from support.page_commands import PAGES, ROOT, tokens
 from support.waiting import PATIENCE
-from unit.project.test_docs import PAGES, ROOT, tokens
 
 TRAINING = """
 import json, jax.numpy as jnp
@@ -61,16 +61,13 @@ def blocks(page: Path) -> list[str]:
     return [token.content for token in tokens(page) if token.type == "fence" and token.info.strip() == "python"]
 
 
-WITH_PYTHON = {str(page.relative_to(ROOT)): blocks(page) for page in PAGES if blocks(page)}
-
-
 def test_pages_with_python_are_all_run():
-    assert set(WITH_PYTHON) == set(READER)
+    assert {str(page.relative_to(ROOT)) for page in PAGES if blocks(page)} == set(READER)
 
 
-@pytest.mark.parametrize("page", WITH_PYTHON)
+@pytest.mark.parametrize("page", READER)
 def test_page_python_runs_as_printed(page, tmp_path):
-    program = "\n".join([READER[page], *WITH_PYTHON[page]]).replace("/tmp/tiny", str(tmp_path / "tiny"))
+    program = "\n".join([READER[page], *blocks(ROOT / page)]).replace("/tmp/tiny", str(tmp_path / "tiny"))
     env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT / "tools"), "JAX_PLATFORMS": "cpu"}
     env |= {
         "TPUKIT_WORKDIR": str(tmp_path / "work"),

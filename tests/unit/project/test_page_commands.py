@@ -7,39 +7,40 @@ import shlex
 from pathlib import Path
 
 import pytest
-from markdown_it import MarkdownIt
 
-from support.page_commands import PAGES, ROOT, TYPED_BY, all_commands, entry
+from support.page_commands import PAGES, ROOT, all_commands, entry, tokens, typed_by
 from unit.cli.test_messages import options, resolve
 from unit.project.test_behaviours import TESTS, defined, exists
 
-COMMANDS = [(page, line) for page, lines in all_commands().items() for line in lines]
 NOT_RUN = 19
 """Entries that no test types. A new one needs a reason that outweighs the test."""
 
 
-@pytest.mark.parametrize(("page", "line"), COMMANDS, ids=[f"{page}: {line[:60]}" for page, line in COMMANDS])
-def test_command_of_a_page_is_typed_by_a_test_or_says_why_not(page: str, line: str) -> None:
-    _, found = entry(page, line)
-    assert set(found) in ({"test"}, {"not_run"})
-    if test := found.get("test"):
-        path, _, name = test.partition("::")
-        assert exists(test) or (name == "*" and defined(TESTS / path)), test
+def commands() -> list[tuple[str, str]]:
+    return [(page, line) for page, lines in all_commands().items() for line in lines]
+
+
+def test_command_of_a_page_is_typed_by_a_test_or_says_why_not() -> None:
+    for page, line in commands():
+        _, found = entry(page, line)
+        assert set(found) in ({"test"}, {"not_run"}), f"{page}: {line}"
+        if test := found.get("test"):
+            path, _, name = test.partition("::")
+            assert exists(test) or (name == "*" and defined(TESTS / path)), f"{page}: {line}: {test}"
 
 
 def test_entries_are_all_of_commands_that_pages_have() -> None:
-    used = {(page, entry(page, line)[0]) for page, line in COMMANDS}
-    assert {(page, pattern) for page, found in TYPED_BY.items() for pattern in found} == used
+    used = {(page, entry(page, line)[0]) for page, line in commands()}
+    assert {(page, pattern) for page, found in typed_by().items() for pattern in found} == used
 
 
 def test_commands_that_no_test_types_do_not_become_more() -> None:
-    assert sum("not_run" in found for each in TYPED_BY.values() for found in each.values()) <= NOT_RUN
+    assert sum("not_run" in found for each in typed_by().values() for found in each.values()) <= NOT_RUN
 
 
 def inline(page: Path) -> list[str]:
     """Return the `tpu ...` commands within sentences."""
-    tokens = MarkdownIt("commonmark").enable("table").parse(page.read_text(encoding="utf-8"))
-    codes = [one.content for token in tokens for one in token.children or () if one.type == "code_inline"]
+    codes = [one.content for token in tokens(page) for one in token.children or () if one.type == "code_inline"]
     return [code for code in codes if re.match(r"tpu [a-z-]", code)]
 
 

@@ -132,12 +132,12 @@ WAYS = {
 VERBATIM = {"command", "env", "config"}
 
 
-@pytest.mark.parametrize("text", [*METACHARACTERS, HUGE], ids=lambda text: repr(text[:20]))
 @pytest.mark.parametrize("field", WAYS)
-def test_metacharacters_come_through_verbatim_or_are_refused(field, text):
+def test_metacharacters_come_through_verbatim_or_are_refused(field):
     put, get = WAYS[field]
-    spec = _load(json.dumps({**SMALL, **put(text)}, ensure_ascii=False))
-    if spec is not None:
-        assert get(spec) == (text.rstrip("/") if "workdir" in field else text)
-    elif field in VERBATIM:
-        assert text in ("\0", "\ud800", "line\x85end") or (text == HUGE and field != "config")
+    for text in [*METACHARACTERS, HUGE]:
+        spec = _load(json.dumps({**SMALL, **put(text)}, ensure_ascii=False))
+        if spec is not None:
+            assert get(spec) == (text.rstrip("/") if "workdir" in field else text)
+        elif field in VERBATIM:
+            assert text in ("\0", "\ud800", "line\x85end") or (text == HUGE and field != "config"), text[:20]

@@ -13,6 +13,7 @@ import pytest
 from support import discovery
 from support.google_world import PROJECT, World
 from tpubox.google import APIS
+from tpubox.google.wire.api import Api
 
 ZONE = f"tpu/v2/projects/{PROJECT}/locations/us-central2-b"
 BOARDS = f"vertex_ai/v1/projects/{PROJECT}/locations/us-central1/tensorboards"
@@ -96,16 +97,15 @@ def test_aggregated_list_has_every_region_with_what_is_there_or_a_warning(world:
     assert items["regions/us-east1"]["warning"]["code"] == "NO_RESULTS_ON_PAGE"
 
 
-def lists() -> Iterator[tuple[str, str]]:
-    """Yield method and path of every list that is paged in Google's documents, except the list of objects."""
-    for api in APIS:
-        for method, routes in api.routes.items() if api.name in discovery.DOCUMENTS else ():
-            for route in routes:
-                rest = re.sub(r"\{\w+\+?\}", "x", route.path.replace("{project}", PROJECT).replace("{location}", "-"))
-                for version in api.versions:
-                    found = discovery.documented(method, f"{api.name}/{version}/{rest}")
-                    if found and "pageToken" in found["parameters"] and route.path != "b/{bucket}/o":
-                        yield method, f"{api.name}/{version}/{rest}"
+def lists(api: Api) -> Iterator[tuple[str, str]]:
+    """Yield method and path of every list of an API that Google's documents page, except the list of objects."""
+    for method, routes in api.routes.items():
+        for route in routes:
+            rest = re.sub(r"\{\w+\+?\}", "x", route.path.replace("{project}", PROJECT).replace("{location}", "-"))
+            for version in api.versions:
+                found = discovery.documented(method, f"{api.name}/{version}/{rest}")
+                if found and "pageToken" in found["parameters"] and route.path != "b/{bucket}/o":
+                    yield method, f"{api.name}/{version}/{rest}"
 
 
 def example(path: str, method: str) -> tuple[str, Any]:
@@ -124,10 +124,15 @@ def example(path: str, method: str) -> tuple[str, Any]:
     raise AssertionError(f"{path} lists nothing")
 
 
-@pytest.mark.parametrize(("method", "path"), list(lists()))
-def test_every_list_comes_in_pages(world: World, monkeypatch: pytest.MonkeyPatch, method: str, path: str):
+@pytest.mark.parametrize("api", [api for api in APIS if api.name in discovery.DOCUMENTS], ids=lambda api: api.name)
+def test_every_list_comes_in_pages(world: World, monkeypatch: pytest.MonkeyPatch, api: Api):
+    for method, path in lists(api):
+        with monkeypatch.context() as patched:
+            comes_in_pages(world, patched, api, method, path)
+
+
+def comes_in_pages(world: World, monkeypatch: pytest.MonkeyPatch, api: Api, method: str, path: str) -> None:
     name, version = path.split("/")[:2]
-    api = next(one for one in APIS if one.name == name)
     field, things = example(path, method)
     route, _ = api.find(method, path.removeprefix(f"{name}/{version}/")) or (None, None)
     assert route is not None
