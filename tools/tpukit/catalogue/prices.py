@@ -1,4 +1,4 @@
-"""List prices of slices, CPU machines, disks, clusters, buckets and logs: USD without tax, with date and source of each.
+"""List prices of slices, CPU machines, disks, clusters, buckets and logs: USD without tax, dated and with a source.
 
 A price that no source states is None: never 0, never derived from another region, size or capacity. Prices are regional
 and hold for all zones of a region. AI zones (us-central1-ai1a) are assumed to cost what their region does, and such a
