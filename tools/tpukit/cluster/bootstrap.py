@@ -164,7 +164,7 @@ def _apis(spec: ClusterSpec) -> Step:
 def _resources(spec: ClusterSpec) -> list[Step]:
     # Older versions of the state are the only way to recover from a bad one.
     versions = gcloud.command("storage", "buckets", "update", f"gs://{spec.state_bucket}", "--versioning")
-    # A build needs its source for minutes, and each upload would be stored for ever.
+    # A build needs its source for minutes. Without a rule, each upload is kept.
     forget = gcloud.command(
         *("storage", "buckets", "update", f"gs://{source_bucket(spec.project_id)}"),
         *(f"--lifecycle-file={_SOURCE_LIFECYCLE}", "--clear-soft-delete"),
