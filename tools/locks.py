@@ -4,7 +4,7 @@
     python3.13 tools/locks.py serve      one of them
 
 Run it on Linux with x86-64 and the Python of the images, after constraints.txt has changed. pip refuses every file
-whose hash is not in the list (`--require-hashes`). Each list has the hash of one file for each package: the one for that
+whose hash is not in the list (`--require-hashes`). Each list has the hash of one file for each package: that of this
 platform.
 """
 
