@@ -89,6 +89,7 @@ module "cluster" {
   gke_version             = var.gke_version
   release_channel         = var.release_channel
   deletion_protection     = var.deletion_protection
+  logging_components      = var.logging_components
   network                 = module.network.network
   subnet                  = module.network.subnet
   pods_range_name         = module.network.pods_range_name

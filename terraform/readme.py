@@ -1,10 +1,13 @@
-"""Writes the tables of README.md, here and of every module, from the .tf files: `python terraform/readme.py`.
+"""Write what is generated from the .tf files: the tables of each README.md, and each module's metadata.yaml.
 
---check only compares, and exits 1 when a page is out of date. What people wrote around the tables stays as it is.
+`python terraform/readme.py` writes the files. --check only compares, and exits 1 if a file is out of date. The text
+around the tables is kept. metadata.yaml has the form that Google's catalogues of Terraform modules read:
+https://github.com/GoogleCloudPlatform/cloud-foundation-toolkit/tree/master/cli/bpmetadata
 """
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Iterator
@@ -13,14 +16,33 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent
 
 _BLOCK = re.compile(r'^(variable|output) "(\w+)" \{\n(.*?)^\}', re.MULTILINE | re.DOTALL)
+_NETWORKS = ("roles/compute.networkAdmin", "roles/compute.securityAdmin")
+_ACCOUNTS = ("roles/iam.serviceAccountAdmin", "roles/resourcemanager.projectIamAdmin")
+_NODES = ("roles/container.admin", "roles/iam.serviceAccountUser")
+_NEEDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "artifact_bucket": (("storage",), ("roles/storage.admin",)),
+    "artifact_registry": (("artifactregistry",), ("roles/artifactregistry.admin",)),
+    "cluster": (("compute", "container"), _NODES),
+    "cpu_pool": (("compute", "container"), _NODES),
+    "job_store": (("firestore",), ("roles/datastore.owner", "roles/resourcemanager.projectIamAdmin")),
+    "network": (("compute",), _NETWORKS),
+    "node_account": (("iam",), _ACCOUNTS),
+    "queue_monitoring": (("logging", "monitoring"), ("roles/logging.configWriter", "roles/monitoring.editor")),
+    "tensorboard": (("aiplatform",), ("roles/aiplatform.user",)),
+    "tpu_pools": (("compute", "container"), ("roles/compute.instanceAdmin.v1", *_NODES)),
+    "tpu_shapes": ((), ()),
+    "workload_identity": (("iam",), _ACCOUNTS),
+}
+"""APIs and roles that applying each module takes."""
 _RESOURCE = re.compile(r'^resource "(\w+)"', re.MULTILINE)
 
 
 def pages() -> Iterator[tuple[Path, str]]:
-    """Every page with the text it should have."""
+    """Yield every generated file with the text it should have."""
     yield ROOT / "README.md", render(ROOT)
     for folder in _folders("modules"):
         yield folder / "README.md", render(folder)
+        yield folder / "metadata.yaml", metadata(folder)
 
 
 def render(folder: Path) -> str:
@@ -34,6 +56,58 @@ def render(folder: Path) -> str:
         head, tail = text.split(begin, 1)[0], text.split(end, 1)[1]
         text = f"{head}{begin}{table}{end}{tail}"
     return text
+
+
+def metadata(folder: Path) -> str:
+    """Return the module's metadata.yaml. Its values are written as JSON, which is YAML."""
+    title, summary = (" ".join(part.split()) for part in (folder / "README.md").read_text().split("\n\n")[:2])
+    services, roles = _NEEDS[folder.name]
+    versions = (folder / "versions.tf").read_text()
+    provider = re.search(r'source  = "(.*)"\n +version = "(.*)"', versions)
+    terraform = re.search(r'required_version = "(.*)"', versions)
+    interfaces = {
+        "variables": [_variable(name, body) for name, body in _blocks(folder, "variable")],
+        "outputs": [{"name": name, "description": _text(body)} for name, body in _blocks(folder, "output")],
+    }
+    requirements = {
+        "roles": [{"level": "Project", "roles": list(roles)}] if roles else [],
+        "services": [f"{name}.googleapis.com" for name in services],
+        "providerVersions": [{"source": provider[1], "version": provider[2]}] if provider else [],
+    }
+    tool = {"flavor": "Terraform", "version": terraform[1] if terraform else ""}
+    lines = [
+        "apiVersion: blueprints.cloud.google.com/v1alpha1",
+        "kind: BlueprintMetadata",
+        f"metadata: {json.dumps({'name': folder.name.replace('_', '-')})}",
+        "spec:",
+        "  info:",
+        f"    title: {json.dumps(title.removeprefix('# '))}",
+        f"    actuationTool: {json.dumps(tool)}",
+        f"    description: {json.dumps({'tagline': summary})}",
+    ]
+    for name, part in (("interfaces", interfaces), ("requirements", requirements)):
+        lines.append(f"  {name}:")
+        for key, items in part.items():
+            lines += [f"    {key}:" if items else f"    {key}: []", *(f"      - {json.dumps(item)}" for item in items)]
+    return "\n".join(lines) + "\n"
+
+
+def _variable(name: str, body: str) -> dict[str, object]:
+    kind = re.search(r"^  type += (.*?)(?=^  \w|^  validation|\Z)", body, re.MULTILINE | re.DOTALL)
+    found: dict[str, object] = {"name": name, "description": _text(body)}
+    found["varType"] = " ".join(kind[1].split()) if kind else "any"
+    if not re.search(r"^  default\s+= ", body, re.MULTILINE):
+        return {**found, "required": True}
+    try:
+        return {**found, "defaultValue": json.loads(_default(body).strip("`") or "null")}
+    except ValueError:
+        return found  # of several lines
+
+
+def _blocks(folder: Path, kind: str) -> Iterator[tuple[str, str]]:
+    for found, name, body in _BLOCK.findall((folder / f"{kind}s.tf").read_text()):
+        if found == kind:
+            yield name, body
 
 
 def _tables(folder: Path) -> dict[str, str]:
@@ -93,11 +167,15 @@ def _made(folder: Path) -> str:
     return ", ".join(f"`{kind}`" for kind in dict.fromkeys(kinds)) or "nothing: it computes"
 
 
-def _description(body: str) -> str:
+def _text(body: str) -> str:
     found = re.search(r'^  description = "(.*)"$', body, re.MULTILINE)
     if not found:
         raise SystemExit(f"this block has no description:\n{body}")
-    return found[1].replace('\\"', '"').replace("|", "\\|")
+    return found[1].replace('\\"', '"')
+
+
+def _description(body: str) -> str:
+    return _text(body).replace("|", "\\|")
 
 
 def _default(body: str) -> str:
@@ -110,7 +188,7 @@ def _default(body: str) -> str:
 def main() -> int:
     check, stale = "--check" in sys.argv[1:], False
     for page, wanted in pages():
-        if page.read_text() == wanted:
+        if page.is_file() and page.read_text() == wanted:
             continue
         if check:
             print(f"{page} is out of date: run `python {Path(__file__).name}` in {ROOT}", file=sys.stderr)

@@ -200,6 +200,17 @@ variable "deletion_protection" {
   default     = false
 }
 
+variable "logging_components" {
+  description = "What Cloud Logging stores: SYSTEM_COMPONENTS, and with WORKLOADS what jobs print, which is paid by volume. Without WORKLOADS, logs of a deleted pod exist only if tpukit followed it"
+  type        = list(string)
+  default     = ["SYSTEM_COMPONENTS", "WORKLOADS"]
+
+  validation {
+    condition     = contains(var.logging_components, "SYSTEM_COMPONENTS") && alltrue([for name in var.logging_components : contains(["SYSTEM_COMPONENTS", "WORKLOADS"], name)])
+    error_message = "Write [\"SYSTEM_COMPONENTS\"], or [\"SYSTEM_COMPONENTS\", \"WORKLOADS\"]."
+  }
+}
+
 variable "labels" {
   description = "Labels of everything that can have some"
   type        = map(string)

@@ -216,6 +216,7 @@ run "keys_and_switches_of_ones_own" {
     binary_authorization = true
     security_posture     = "ENTERPRISE"
     immutable_tags       = true
+    logging_components   = ["SYSTEM_COMPONENTS"]
     kms_keys = {
       for what in ["cluster", "disks", "bucket", "images", "metrics", "jobs"] : what => "projects/p/locations/us-central2/keyRings/r/cryptoKeys/${what}"
     }
@@ -225,8 +226,9 @@ run "keys_and_switches_of_ones_own" {
 run "keys_that_cannot_be" {
   command = plan
   variables {
-    kms_keys         = { logs = "my-key" }
-    security_posture = "HIGH"
+    kms_keys           = { logs = "my-key" }
+    security_posture   = "HIGH"
+    logging_components = ["WORKLOADS"]
   }
-  expect_failures = [var.kms_keys, var.security_posture]
+  expect_failures = [var.kms_keys, var.security_posture, var.logging_components]
 }

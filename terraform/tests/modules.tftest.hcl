@@ -481,6 +481,33 @@ run "cluster_with_a_key_a_policy_and_a_watch" {
   }
 }
 
+run "cluster_with_add_ons_ranges_networks_and_tags_of_ones_own" {
+  command = plan
+  module {
+    source = "./modules/cluster"
+  }
+  variables {
+    name                  = "tpu-cluster"
+    pods_range_name       = "tpu-subnet-pods"
+    services_range_name   = "tpu-subnet-services"
+    addons                = { gcs_fuse = false, http_load_balancing = true, lustre = true }
+    additional_pod_ranges = ["more-pods"]
+    multi_networking      = true
+    network_tags          = ["training"]
+  }
+  assert {
+    condition = (
+      !google_container_cluster.this.addons_config[0].gcs_fuse_csi_driver_config[0].enabled &&
+      !google_container_cluster.this.addons_config[0].http_load_balancing[0].disabled &&
+      google_container_cluster.this.addons_config[0].lustre_csi_driver_config[0].enabled &&
+      google_container_cluster.this.enable_multi_networking &&
+      google_container_cluster.this.node_config[0].tags == tolist(["training"]) &&
+      google_container_cluster.this.ip_allocation_policy[0].additional_pod_ranges_config[0].pod_range_names == toset(["more-pods"])
+    )
+    error_message = "add-ons, ranges, networks and tags are as asked for"
+  }
+}
+
 run "repository_with_a_key_and_tags_that_stay" {
   command = plan
   module {

@@ -30,6 +30,7 @@ ASKED: dict[str, dict[str, str]] = {
     },
     "single-pool-spot": {},
 }
+ATTACHED = "kubernetes-provider"
 NODES = {"node_account", "cluster", "cpu_pool", "tpu_pools"}
 DATA = {"workload_identity", "artifact_bucket", "artifact_registry", "tensorboard", "job_store"}
 MAKING = {
@@ -62,15 +63,44 @@ def google(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulator]:
         yield running
 
 
-def _post(google: Emulator, path: str, body: dict[str, Any]) -> None:
+def _post(google: Emulator, path: str, body: dict[str, Any], api: str = "compute/v1") -> None:
     headers = {"Authorization": f"Bearer {google.token}", "Content-Type": "application/json"}
-    address = f"{google.address}/compute/v1/projects/{path}"
+    address = f"{google.address}/{api}/projects/{path}"
     with urllib.request.urlopen(urllib.request.Request(address, json.dumps(body).encode(), headers)) as answer:
         assert answer.status == 200
 
 
 def test_every_example_is_tried():
-    assert sorted({name.split()[0] for name in ASKED}) == EXAMPLES
+    assert sorted({*(name.split()[0] for name in ASKED), ATTACHED}) == EXAMPLES
+
+
+def test_example_attaches_the_kubernetes_provider_to_the_dns_endpoint_of_a_cluster(
+    google, tmp_path, terraform_environment
+):
+    """All but the file of the kubernetes provider is applied: that provider is not built here."""
+    kubernetes = (TERRAFORM / "examples" / ATTACHED / "kubernetes.tf").read_text()
+    assert re.search(r"^  host += local\.host$", kubernetes, re.MULTILINE)
+    assert re.search(r"^  token += data\.google_client_config\.this\.access_token$", kubernetes, re.MULTILINE)
+    folder = tmp_path / "example"
+    shutil.copytree(TERRAFORM / "examples" / ATTACHED, folder, ignore=shutil.ignore_patterns("kubernetes.tf"))
+    cluster = {
+        "name": "tpu-training",
+        "initialNodeCount": 1,
+        "locations": ["us-east5-a"],
+        "network": "projects/tpu-project/global/networks/vpc",
+        "subnetwork": "projects/tpu-project/regions/us-east5/subnetworks/tpu",
+        "ipAllocationPolicy": {"useIpAliases": True, "clusterSecondaryRangeName": "pods"},
+    }
+    _post(google, "tpu-project/locations/us-east5/clusters", {"cluster": cluster}, "container/v1")
+    environment = {**terraform_environment, **google.environment()}
+    for words in (
+        ("init",),
+        ("apply", "-auto-approve", "-var=project_id=tpu-project", "-var=region=us-east5"),
+        ("output", "-raw", "host"),
+    ):
+        done = subprocess.run(["terraform", *words], cwd=folder, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout[-500:] + done.stderr
+    assert re.fullmatch(r"https://gke-[-a-z0-9]+\.us-east5(-\w+)?\.gke\.goog", done.stdout), done.stdout
 
 
 @pytest.mark.parametrize("name", ASKED)

@@ -9,6 +9,7 @@ import shlex
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -77,6 +78,10 @@ def test_bootstrap_makes_what_is_missing_and_leaves_what_is_there(machine):
     calls = "\n".join(machine.calls())
     assert "buckets create" not in calls
     assert "buckets update gs://my-project-1-tf-state --versioning" in calls
+    (forget,) = [line for line in calls.splitlines() if "buckets update gs://my-project-1-image-source" in line]
+    (file,) = [word.partition("=")[2] for word in shlex.split(forget) if word.startswith("--lifecycle-file=")]
+    assert json.loads(Path(file).read_text()) == {"rule": [{"action": {"type": "Delete"}, "condition": {"age": 7}}]}
+    assert "--clear-soft-delete" in forget
     assert "service-accounts create tpu-cluster-build" not in calls
     assert "service-accounts create infrastructure-manager-sa" in calls
     assert "roles/owner" not in calls

@@ -20,6 +20,11 @@ def substitutions(printed: str) -> dict[str, str]:
     return dict(pair.split("=", 1) for pair in text.split(comma))
 
 
+def test_apply_by_cloud_build_uploads_its_source_to_the_bucket_that_forgets_it(machine):
+    line = machine.tpu("apply", "--dry-run", "--via", "cloud-build").stdout.strip().splitlines()[-1]
+    assert "--gcs-source-staging-dir=gs://my-project-1-image-source/cluster" in shlex.split(line)
+
+
 @pytest.mark.parametrize("via", ["cloud-build", "infra-manager"])
 def test_destroy_elsewhere_is_refused_while_a_job_runs(machine, via):
     machine.answer(*RUNS_A_JOB, preview(deletes(POOL, name="tpu-node-pool-1")))

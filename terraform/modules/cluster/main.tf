@@ -20,11 +20,20 @@ resource "google_container_cluster" "this" {
   datapath_provider           = "ADVANCED_DATAPATH"
   enable_intranode_visibility = true
   enable_shielded_nodes       = true
+  enable_multi_networking     = var.multi_networking ? true : null
   default_max_pods_per_node   = var.max_pods_per_node
 
   ip_allocation_policy {
     cluster_secondary_range_name  = var.pods_range_name
     services_secondary_range_name = var.services_range_name
+
+    # A range in use cannot grow. GKE gives each new pool the range that has the most room.
+    dynamic "additional_pod_ranges_config" {
+      for_each = length(var.additional_pod_ranges) > 0 ? [var.additional_pod_ranges] : []
+      content {
+        pod_range_names = additional_pod_ranges_config.value
+      }
+    }
   }
 
   # Dataplane V2 enforces network policies by itself and refuses this switch; it is written out for those who look for it.
@@ -121,11 +130,24 @@ resource "google_container_cluster" "this" {
 
   addons_config {
     gcs_fuse_csi_driver_config {
-      enabled = true
+      enabled = var.addons.gcs_fuse
     }
-    # No ingress here, and its firewall rules are what keeps a network from being deleted.
     http_load_balancing {
-      disabled = true
+      disabled = !var.addons.http_load_balancing
+    }
+
+    dynamic "gcp_filestore_csi_driver_config" {
+      for_each = var.addons.filestore ? [true] : []
+      content {
+        enabled = true
+      }
+    }
+
+    dynamic "lustre_csi_driver_config" {
+      for_each = var.addons.lustre ? [true] : []
+      content {
+        enabled = true
+      }
     }
   }
 
@@ -155,6 +177,7 @@ resource "google_container_cluster" "this" {
     service_account   = var.node_service_account
     oauth_scopes      = ["https://www.googleapis.com/auth/cloud-platform"]
     boot_disk_kms_key = var.disk_kms_key
+    tags              = var.network_tags
 
     shielded_instance_config {
       enable_secure_boot          = true

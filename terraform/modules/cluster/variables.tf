@@ -187,3 +187,32 @@ variable "monitoring_components" {
   type        = list(string)
   default     = ["SYSTEM_COMPONENTS", "JOBSET"]
 }
+
+variable "addons" {
+  description = "Add-ons of GKE: mounts of buckets (gcs_fuse), Filestore and Lustre, and ingress (http_load_balancing), whose firewall rules can keep a network from being deleted"
+  type = object({
+    gcs_fuse            = optional(bool, true)
+    http_load_balancing = optional(bool, false)
+    filestore           = optional(bool, false)
+    lustre              = optional(bool, false)
+  })
+  default = {}
+}
+
+variable "network_tags" {
+  description = "Network tags of the node that the cluster is born with, for firewalls that decide by tag"
+  type        = list(string)
+  default     = []
+}
+
+variable "additional_pod_ranges" {
+  description = "Names of further ranges of the subnet for pods"
+  type        = list(string)
+  default     = []
+}
+
+variable "multi_networking" {
+  description = "Whether nodes may have further networks, as the pools name them. It cannot be switched on later"
+  type        = bool
+  default     = false
+}

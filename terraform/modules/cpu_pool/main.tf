@@ -22,6 +22,7 @@ resource "google_container_node_pool" "this" {
     oauth_scopes      = ["https://www.googleapis.com/auth/cloud-platform"]
     resource_labels   = var.labels
     boot_disk_kms_key = var.disk_kms_key
+    tags              = var.network_tags
     # By this the queues and the pods that need no TPU find the pool.
     labels = { "tpukit.dev/pool" = "cpu" }
 

@@ -96,3 +96,9 @@ variable "labels" {
   type        = map(string)
   default     = {}
 }
+
+variable "network_tags" {
+  description = "Network tags of the machines, for firewalls that decide by tag"
+  type        = list(string)
+  default     = []
+}

@@ -105,6 +105,7 @@ resource "google_container_node_pool" "this" {
     oauth_scopes      = ["https://www.googleapis.com/auth/cloud-platform"]
     resource_labels   = var.labels
     boot_disk_kms_key = var.disk_kms_key
+    tags              = var.network_tags
     # No label with the number of pools: it would change every pool when one comes or goes.
     labels = { MultisliceGroup = var.multislice_group_name }
 

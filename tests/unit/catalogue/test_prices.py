@@ -17,7 +17,9 @@ from tpukit.core.errors import Invalid
 
 STEADY = settings(derandomize=True, deadline=None)
 DOCUMENT = json.loads(prices.FILE.read_text())
-ROWS = [*DOCUMENT["chip_hours"], *DOCUMENT["machine_hours"], *DOCUMENT["bucket_gib_months"], DOCUMENT["cluster_hour"]]
+LISTS = ("chip_hours", "machine_hours", "disk_gib_months", "bucket_gib_months")
+ROWS = [row for name in LISTS for row in DOCUMENT[name]]
+SINGLE = [DOCUMENT["cluster_hour"], DOCUMENT["log_gib"]]
 
 
 @pytest.mark.parametrize(
@@ -85,7 +87,7 @@ def test_price_any_slice_and_zone_is_positive_or_none_and_grows_with_chips(slice
 
 
 def test_rows_are_positive_dated_sourced_and_said_once():
-    for row in ROWS:
+    for row in (*ROWS, *SINGLE):
         assert row["usd"] > 0, row
         assert re.fullmatch(r"20[0-9]{2}(-[01][0-9]-[0-3][0-9])?", row["as_of"]), row
         assert DOCUMENT["sources"][row["source"]]["link"].startswith("https://"), row
@@ -94,7 +96,7 @@ def test_rows_are_positive_dated_sourced_and_said_once():
     assert {row["capacity"] for row in DOCUMENT["chip_hours"]} == set(prices.CAPACITIES) - {"reservation"}
 
 
-def test_machine_cluster_and_bucket_prices():
+def test_machine_disk_cluster_bucket_and_log_prices():
     default = prices.machine("n2-standard-4", "us-east5-a")
     assert default is not None
     assert (default.usd, default.per, default.as_of) == (0.19424, "hour", "2026-08-21")
@@ -105,6 +107,12 @@ def test_machine_cluster_and_bucket_prices():
     assert stored is not None
     assert (stored.usd, stored.per) == (0.026, "GiB-month")
     assert prices.bucket("us-central2") is None
+    booted = prices.disk("pd-balanced", "us-east5-a")
+    assert booted is not None
+    assert (booted.usd, booted.per) == (pytest.approx(0.10 / 730), "hour")
+    assert prices.disk("hyperdisk-balanced", "us-east5-a") is None
+    assert prices.disk("pd-standard", "us-central2-b") is None
+    assert prices.logs().usd == 0.5
 
 
 def test_command_zone_filter_shows_the_price_of_that_zone():

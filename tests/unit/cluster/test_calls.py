@@ -38,7 +38,12 @@ def test_calls_have_the_names_and_arguments_of_the_root_module():
 DEFAULTS = {
     "artifact_registry": {"untagged_days"},
     "artifact_bucket": {"soft_delete_days"},
-    "cluster": {"maintenance_window", "maintenance_exclusions", "logging_components", "monitoring_components"},
+    "cluster": {
+        *("maintenance_window", "maintenance_exclusions", "monitoring_components", "addons", "network_tags"),
+        *("additional_pod_ranges", "multi_networking"),
+    },
+    "cpu_pool": {"network_tags"},
+    "tpu_pools": {"network_tags"},
 }
 """Variables with defaults for users of a single module; the root module does not set them."""
 

@@ -36,22 +36,54 @@ def said(found):
 def test_estimate_adds_up_slices_machines_and_the_fee():
     found = running_costs.estimate(spec())
     slices = prices.price(find("v5p-16"), "us-east5-a")
-    assert found.hour == pytest.approx(2 * slices.usd + 3 * 0.19424 + 0.10)
+    disks = (3 * 200 * 0.04 + 4 * 100 * 0.10) / 730
+    assert found.hour == pytest.approx(2 * slices.usd + 3 * 0.19424 + disks + 0.10)
     assert found.unknown == ()
     text = said(found)
-    assert f"together {found.hour:,.2f} an hour, {found.hour * 730:,.0f} a month Disks" in text
+    assert "3 × 200 GB pd-standard 0.03 an hour (as of 2025-03-06)" in text
+    assert "4 × 100 GB pd-balanced 0.05 an hour (as of 2025-03-06)" in text
+    assert f"together {found.hour:,.2f} an hour, {found.hour * 730:,.0f} a month Not included" in text
     assert "at least" not in text
+
+
+def test_estimate_says_what_data_and_logs_cost_by_use():
+    text = said(running_costs.estimate(spec(num_tpu_pools=40)))
+    assert "data in the bucket: 20.48 a month for each TiB (as of 2026-07-30)" in text
+    month = 80 * 730 * 3600 * running_costs.ENTRY_BYTES / 2**30
+    assert round(month) == 401  # terraform/README.md says so
+    assert f"one line a second from each of 80 hosts is {month:,.0f} GiB a month" in text
+    assert f"{(month - 50) * 0.5:,.0f} a month (as of 2026-09-12), the first 50 GiB are free" in text
+
+
+def test_estimate_of_few_logs_says_that_they_are_free():
+    text = said(running_costs.estimate(spec(num_tpu_pools=0)))
+    assert "logs" not in text
+    one = said(running_costs.estimate(spec(num_tpu_pools=1, tpu_type="v5p-8")))
+    assert "GiB a month, which is free" in one
+
+
+def test_estimate_of_a_cluster_that_stores_no_logs_of_jobs_has_no_line_of_them():
+    assert "logs" not in said(running_costs.estimate(spec(logging_components=["SYSTEM_COMPONENTS"])))
+
+
+def test_estimate_of_data_without_a_known_price_says_so():
+    assert "data in the bucket: price unknown" in said(running_costs.estimate(spec(**V4)))
 
 
 def test_estimate_what_has_no_price_is_named_and_never_taken_for_free():
     found = running_costs.estimate(
-        spec(cpu_pool_machine_type="x9-odd-4", capacity="reservation", reservation_name="mine")
+        spec(
+            cpu_pool_machine_type="x9-odd-4",
+            cpu_pool_disk_type="hyperdisk-extreme",
+            capacity="reservation",
+            reservation_name="mine",
+        )
     )
-    assert found.unknown == ("2 × v5p-16 reservation", "3 × x9-odd-4")
+    assert found.unknown == ("2 × v5p-16 reservation", "3 × x9-odd-4", "3 × 200 GB hyperdisk-extreme")
     text = said(found)
     assert "x9-odd-4 unknown" in text
-    assert "together at least 0.10 an hour" in text
-    assert "no price is known: 2 × v5p-16 reservation, 3 × x9-odd-4" in text
+    assert "together at least 0.15 an hour" in text
+    assert "no price is known: 2 × v5p-16 reservation, 3 × x9-odd-4, 3 × 200 GB hyperdisk-extreme" in text
 
 
 def test_estimate_pools_of_two_kinds_are_priced_apart():

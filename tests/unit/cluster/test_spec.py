@@ -162,6 +162,7 @@ def test_load_set_overrides_the_file_and_needs_no_quotes(tmp_path):
             "Google serves no v5p by queued provisioning",
             "created by autoscaling",
         ),
+        ({"logging_components": "[WORKLOADS]"}, "--set logging_components", "workloads alone", "SYSTEM_COMPONENTS"),
         ({"num_of_chips": 32}, "--set num_of_chips", "the pools have 16 chips", "write 16"),
         ({"num_tpu_pools": 201}, "--set num_tpu_pools", "201 is too many", "200"),
         ({"tpu_sa_roles": "[roles/owner]"}, "--set tpu_sa_roles", "is not a role for jobs", "roles/logging.logWriter"),

@@ -184,7 +184,7 @@ def test_image_of_the_provisioner_installs_what_the_test_of_it_does() -> None:
     lines = (CHECKOUT / "deploy" / "base" / "Dockerfile").read_text(encoding="utf-8").splitlines()
     assert sum(line.startswith("FROM ") for line in lines) == 2
     assert "USER 65532" in lines
-    assert any("'/src[provisioner]'" in line for line in lines)
+    assert any("--require-hashes" in line and "/locks/provisioner.txt" in line for line in lines)
     assert 'CMD ["tpu", "provisioner", "run", "--log", "json"]' in lines
 
 

@@ -1,4 +1,4 @@
-"""List prices of slices, CPU machines, clusters and buckets: USD without tax, each with its date and source.
+"""List prices of slices, CPU machines, disks, clusters, buckets and logs: USD without tax, dated and with a source.
 
 A price that no source states is None: never 0, never derived from another region, size or capacity. Prices are regional
 and hold for all zones of a region. AI zones (us-central1-ai1a) are assumed to cost what their region does, and such a
@@ -24,13 +24,26 @@ from typing import Any, Final
 from tpukit.catalogue import Slice, zones
 from tpukit.core.errors import Invalid
 
-__all__ = ["CAPACITIES", "HOURS_PER_MONTH", "Price", "bucket", "cluster_fee", "listed", "machine", "price"]
+__all__ = [
+    "CAPACITIES",
+    "FREE_LOG_GIB",
+    "HOURS_PER_MONTH",
+    "Price",
+    "bucket",
+    "cluster_fee",
+    "disk",
+    "listed",
+    "logs",
+    "machine",
+    "price",
+]
 
 FILE = Path(__file__).with_name("prices.json")
 
 # A reservation costs what its contract says, so no table has its price.
 CAPACITIES: Final = ("on-demand", "spot", "flex-start", "calendar", "committed-1y", "committed-3y", "reservation")
 HOURS_PER_MONTH: Final = 730  # as Google's own calculator counts: https://cloud.google.com/products/calculator
+FREE_LOG_GIB: Final = 50  # of a project each month: https://cloud.google.com/stackdriver/pricing
 _AI_ZONE_NOTE = "that an AI zone costs what its region does is assumed"
 
 
@@ -91,6 +104,17 @@ def machine(machine_type: str, zone: str) -> Price | None:
     return None
 
 
+def disk(disk_type: str, zone: str) -> Price | None:
+    """Return the price of a GiB of a boot disk per hour in a zone, or None if unknown.
+
+    Prices are listed by month, and disks are billed by the second.
+    """
+    for row in _document()["disk_gib_months"]:
+        if (row["disk_type"], row["region"]) == (disk_type, _region(zone)):
+            return _price(row, "hour").times(1 / HOURS_PER_MONTH)
+    return None
+
+
 def cluster_fee() -> Price:
     """Return GKE's fee for a cluster of any size per hour.
 
@@ -105,6 +129,11 @@ def bucket(location: str) -> Price | None:
         if row["location"] == location.strip().lower():
             return _price(row, "GiB-month")
     return None
+
+
+def logs() -> Price:
+    """Return the price of a GiB of logs that Cloud Logging stores, beyond `FREE_LOG_GIB` a month."""
+    return _price(_document()["log_gib"], "GiB")
 
 
 @cache

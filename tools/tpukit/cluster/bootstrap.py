@@ -25,6 +25,7 @@ IMAGE_ACCOUNT = "tpu-image-build"
 """Account that runs Dockerfiles: it may read their source, write its log and push, and nothing else."""
 _BUILDERS = (BUILD_ACCOUNT, MANAGER_ACCOUNT)
 _ENABLE_SECONDS = 600.0
+_SOURCE_LIFECYCLE = Path(__file__).with_name("source_lifecycle.json")
 _API_OFF = re.compile(r"SERVICE_DISABLED|has not been used in project|accessNotConfigured", re.IGNORECASE)
 _MADE_MEANWHILE = re.compile(r"Service account \S+ already exists|you already own it", re.I)
 
@@ -127,7 +128,7 @@ def missing(spec: ClusterSpec) -> list[str]:
 
 
 def source_bucket(project: str) -> str:
-    """Return the bucket that holds the source of images until they are built."""
+    """Return the bucket that holds the source of builds for a week."""
     return f"{_in_names(project)}-image-source"
 
 
@@ -163,10 +164,15 @@ def _apis(spec: ClusterSpec) -> Step:
 def _resources(spec: ClusterSpec) -> list[Step]:
     # Older versions of the state are the only way to recover from a bad one.
     versions = gcloud.command("storage", "buckets", "update", f"gs://{spec.state_bucket}", "--versioning")
+    # A build needs its source for minutes. Without a rule, each upload is kept.
+    forget = gcloud.command(
+        *("storage", "buckets", "update", f"gs://{source_bucket(spec.project_id)}"),
+        *(f"--lifecycle-file={_SOURCE_LIFECYCLE}", "--clear-soft-delete"),
+    )
     state, source = _bucket(spec, spec.state_bucket), _bucket(spec, source_bucket(spec.project_id))
     return [
         Step(f"state bucket gs://{spec.state_bucket}", (state[1], versions), state[0]),
-        Step(f"bucket gs://{source_bucket(spec.project_id)}", (source[1],), source[0]),
+        Step(f"bucket gs://{source_bucket(spec.project_id)}", (source[1], forget), source[0]),
         *(_account(spec, name, title) for name, title in _accounts(spec).items()),
     ]
 

@@ -98,6 +98,7 @@ def _in_the_cluster(spec: ClusterSpec, of: Of) -> dict[str, dict[str, Any]]:
             "gke_version": spec.gke_version,
             "release_channel": spec.release_channel,
             "deletion_protection": spec.deletion_protection,
+            "logging_components": spec.logging_components,
             "network": of("network", "network"),
             "subnet": of("network", "subnet"),
             "pods_range_name": of("network", "pods_range_name"),

@@ -39,6 +39,7 @@ class CloudBuild:
         return gcloud.command(
             *("beta", "builds", "submit", str(self._source), f"--config={self._source / FILES[verb]}"),
             *(f"--project={self._spec.project_id}", f"--service-account={account}"),
+            f"--gcs-source-staging-dir=gs://{bootstrap.source_bucket(self._spec.project_id)}/cluster",
             f"--substitutions={gcloud.pairs(self.substitutions(verb))}",
         )
 

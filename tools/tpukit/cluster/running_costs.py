@@ -8,8 +8,16 @@ from dataclasses import dataclass
 
 from tpukit.catalogue import prices
 from tpukit.catalogue.prices import HOURS_PER_MONTH, Price
-from tpukit.cluster import checks
+from tpukit.cluster import boot_disks, checks
 from tpukit.cluster.spec import ClusterSpec
+from tpukit.core.quantities import counted
+
+ENTRY_BYTES = 2048
+"""Size of one line of a host in Cloud Logging: a short line of a job in a sandbox, with the labels of its pod, as JSON.
+
+Google counts entries before indexing: https://cloud.google.com/stackdriver/pricing
+"""
+_SECONDS_PER_MONTH = HOURS_PER_MONTH * 3600
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +33,8 @@ class Estimate:
     zone: str
     items: tuple[Item, ...]
     comes_and_goes: bool  # slices exist only while jobs want them
+    hosts: int = 0  # whose output is stored
+    data: Price | None = None  # of a GiB in the bucket for a month
 
     @property
     def hour(self) -> float:
@@ -45,8 +55,18 @@ def estimate(spec: ClusterSpec) -> Estimate:
         items.append(Item(f"{count} × {shape.name} {capacity}", price and price.times(count)))
     nodes, machine = spec.cpu_pool_node_count, spec.cpu_pool_machine_type
     price = prices.machine(machine, spec.zone)
-    items += [Item(f"{nodes} × {machine}", price and price.times(nodes)), Item("GKE's fee", prices.cluster_fee())]
-    return Estimate(spec.zone, tuple(items), spec.enable_tpu_autoscaling or "flex-start" in capacities.values())
+    items.append(Item(f"{nodes} × {machine}", price and price.times(nodes)))
+    for disk, count in ((boot_disks.of_cpu_nodes(spec), nodes), *boot_disks.of_hosts(spec).items()):
+        price = prices.disk(disk.type, spec.zone)
+        items.append(Item(f"{count} × {disk.gb} GB {disk.type}", price and price.times(count * disk.gb)))
+    items.append(Item("GKE's fee", prices.cluster_fee()))
+    return Estimate(
+        spec.zone,
+        tuple(items),
+        spec.enable_tpu_autoscaling or "flex-start" in capacities.values(),
+        sum(shape.hosts for shape in spec.shapes.values()) if "WORKLOADS" in spec.logging_components else 0,
+        prices.bucket(spec.region),
+    )
 
 
 def lines(found: Estimate) -> Iterator[str]:
@@ -62,4 +82,24 @@ def lines(found: Estimate) -> Iterator[str]:
     yield f"  {'together':{width}}  {together}" + (", while all slices exist" if found.comes_and_goes else "")
     if found.unknown:
         yield f"  not included, because no price is known: {', '.join(found.unknown)}"
-    yield "  Disks, storage, traffic and TensorBoard come on top. Spot prices change."
+    yield "  Not included: traffic, TensorBoard, and by use:"
+    yield f"    data in the bucket: {_data(found.data)}"
+    if found.hosts:
+        yield f"    logs: {_logs(found.hosts)}"
+    yield "  Spot prices change."
+
+
+def _data(price: Price | None) -> str:
+    if price is None:
+        return "price unknown"
+    return f"{price.times(1024).usd:,.2f} a month for each TiB (as of {price.as_of})"
+
+
+def _logs(hosts: int) -> str:
+    month = hosts * _SECONDS_PER_MONTH * ENTRY_BYTES / 2**30
+    volume = f"one line a second from each of {counted(hosts, 'host')} is {month:,.0f} GiB a month"
+    beyond, price = month - prices.FREE_LOG_GIB, prices.logs()
+    if beyond <= 0:
+        return f"{volume}, which is free"
+    cost = f"{price.times(beyond).usd:,.0f} a month (as of {price.as_of})"
+    return f"{volume}: {cost}, the first {prices.FREE_LOG_GIB} GiB are free; see logging_components"

@@ -109,6 +109,11 @@ def _alert(what: str) -> str:
     return what if what in known else refuse(f"there is no alert for {what}", f"write one of {', '.join(known)}")
 
 
+def _with_system(names: tuple[str, ...]) -> tuple[str, ...]:
+    ours = "SYSTEM_COMPONENTS" in names
+    return names if ours else refuse("GKE does not store workloads alone", "add SYSTEM_COMPONENTS")
+
+
 def _encrypted(what: str) -> str:
     known = ("cluster", "disks", "bucket", "images", "metrics", "jobs")
     return what if what in known else refuse(f"{what} cannot have a key", f"write one of {', '.join(known)}")
@@ -267,6 +272,12 @@ class ClusterSpec(Model):
         "Release channel.",
         "REGULAR",
         default="REGULAR",
+    )
+    logging_components: tuple[str, ...] = field(
+        Items(Choice("SYSTEM_COMPONENTS", "WORKLOADS"), 2, _with_system),
+        "What Cloud Logging stores; without WORKLOADS, not what jobs print.",
+        ["SYSTEM_COMPONENTS"],
+        default=("SYSTEM_COMPONENTS", "WORKLOADS"),
     )
     deletion_protection: bool = field(
         Flag(), "Whether the cluster is protected against deletion.", False, default=False

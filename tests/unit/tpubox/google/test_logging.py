@@ -118,6 +118,19 @@ def test_pods_of_a_gke_pool_say_their_cluster_after_the_pool_is_gone(world, agen
     assert (labels["location"], labels["cluster_name"]) == ("us-central2", "one")
 
 
+def test_cluster_without_logs_of_workloads_stores_no_line_of_its_pods(world, agent):
+    pools = world.cluster()
+    world.ask("POST", pools, pool())
+    world.pass_time(1)
+    (made,) = world.cloud.state.all("pool").values()
+    agent.pod("p", (0, "x"), node=next(iter(made["_nodes"])))
+    assert [entry["textPayload"] for entry in entries(world)] == ["x"]
+    update = {"desiredLoggingConfig": {"componentConfig": {"enableComponents": ["SYSTEM_COMPONENTS"]}}}
+    world.ask("PUT", pools.rpartition("/")[0], {"update": update})
+    world.pass_time(1)
+    assert entries(world) == []
+
+
 @pytest.mark.parametrize(
     ("line", "payload"),
     [

@@ -126,6 +126,8 @@ def _ordered(cloud: Cloud, query: _Query) -> Iterator[Doc]:
         first, last = (first, query.after[0]) if query.descending else (query.after[0], last)
     streams: list[Iterator[Doc]] = [_written(cloud, query, delay)]
     for log in cloud.hooks.logs():
+        if not _stored(cloud, log):
+            continue
         common = _common(cloud, log)
         if common["resource"]["labels"]["project_id"] not in query.projects:
             continue
@@ -174,9 +176,24 @@ def _entries(lines: Iterator[Line], common: Doc, log: Log, delay: float) -> Iter
         }
 
 
+def _group(cloud: Cloud, log: Log) -> Doc | None:
+    return cloud.state.get("group", log.node.rpartition("-")[0])
+
+
+def _stored(cloud: Cloud, log: Log) -> bool:
+    """Return whether the log's cluster sends the output of workloads to Cloud Logging.
+
+    https://cloud.google.com/kubernetes-engine/docs/how-to/config-logging-monitoring
+    """
+    group = _group(cloud, log)
+    found = cloud.state.get("cluster", group["cluster"]) if group else None
+    components = ((found or {}).get("loggingConfig") or {}).get("componentConfig")
+    return components is None or "WORKLOADS" in components.get("enableComponents", [])
+
+
 def _common(cloud: Cloud, log: Log) -> Doc:
     """Return the fields that all entries of a log share."""
-    group = cloud.state.get("group", log.node.rpartition("-")[0])
+    group = _group(cloud, log)
     if group:
         _, project, _, location, _, cluster = group["cluster"].split("/")
     else:
