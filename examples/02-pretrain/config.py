@@ -24,7 +24,7 @@ class Model:
     mlp_width: int = 192
     rope_base: float = 10_000.0
     dtype: str = "bfloat16"  # of the computation; parameters and optimizer stay float32
-    attention: str = "auto"  # cudnn | xla | auto: cuDNN's flash attention on a GPU that can, XLA elsewhere
+    attention: str = "auto"  # cudnn | splash | xla | auto: cuDNN's on a GPU, splash on a TPU, XLA's elsewhere
     remat: str = "none"  # what a layer keeps for the backward pass: none = everything | dots = matmuls | full = nothing
     unroll: int = 1  # layers per step of the scan: all of them compile slower and run faster
     loss_chunks: int = 1  # pieces of the sequence whose logits are never in memory together
@@ -97,6 +97,59 @@ PRESETS = {
             checkpoint_per_epoch=4,
         ),
     ),
+    # The same model for TPUs: a loop over the layers, because unrolled it compiles for many minutes.
+    "1b3-tpu": Config(
+        model=Model(
+            vocabulary=32_768,
+            width=2048,
+            layers=24,
+            heads=16,
+            kv_heads=16,
+            head_dim=128,
+            mlp_width=5632,
+            remat="full",
+            loss_chunks=4,
+        ),
+        data=Data(dataset="synthetic", sequence_length=2048),
+        training=Training(batch_size=128, num_epochs=1, learning_rate=2e-4, warmup_steps=200, checkpoint_per_epoch=4),
+    ),
+    # 7.5 and 69.5 billion parameters, in the shapes of Llama 3 with one matrix for both ends of the vocabulary.
+    "8b": Config(
+        model=Model(
+            vocabulary=128_256,
+            width=4096,
+            layers=32,
+            heads=32,
+            kv_heads=8,
+            head_dim=128,
+            mlp_width=14_336,
+            rope_base=500_000.0,
+            remat="full",
+            loss_chunks=16,
+        ),
+        data=Data(dataset="synthetic", sequence_length=8192),
+        training=Training(
+            batch_size=1024, num_epochs=1, learning_rate=3e-4, warmup_steps=2000, checkpoint_per_epoch=32
+        ),
+    ),
+    "70b": Config(
+        model=Model(
+            vocabulary=128_256,
+            width=8192,
+            layers=80,
+            heads=64,
+            kv_heads=8,
+            head_dim=128,
+            mlp_width=28_672,
+            rope_base=500_000.0,
+            remat="full",
+            loss_chunks=16,
+        ),
+        data=Data(dataset="synthetic", sequence_length=8192),
+        training=Training(
+            batch_size=512, num_epochs=1, learning_rate=1.5e-4, warmup_steps=2000, checkpoint_per_epoch=32
+        ),
+    ),
 }
 
 
@@ -156,7 +209,7 @@ def _contradictions(config: Config) -> list[str]:
         "model.loss_chunks must divide data.sequence_length": model.loss_chunks > 0
         and config.data.sequence_length % model.loss_chunks == 0,
         "model.remat must be none, dots or full": model.remat in ("none", "dots", "full"),
-        "model.attention must be auto, cudnn or xla": model.attention in ("auto", "cudnn", "xla"),
+        "model.attention must be auto, cudnn, splash or xla": model.attention in ("auto", "cudnn", "splash", "xla"),
         "model.dtype must be bfloat16 or float32": model.dtype in ("bfloat16", "float32"),
         "data.dataset must be text or synthetic": config.data.dataset in ("text", "synthetic"),
         "training.batch_size must be at least 1": training.batch_size >= 1,

@@ -11,6 +11,7 @@ import math
 from functools import partial
 from typing import Any
 
+import attention
 import jax
 import jax.numpy as jnp
 from config import Model
@@ -121,9 +122,11 @@ def _layers(layers: Params, x: jax.Array, model: Model) -> jax.Array:
 def _attention(x: jax.Array, w: Params, rotations: jax.Array, model: Model) -> jax.Array:
     queries, keys, values = (jnp.einsum("btd,dnh->btnh", x, w[name]) for name in ("query", "key", "value"))
     queries, keys = _rotate(queries, rotations), _rotate(keys, rotations)
-    mixed = jax.nn.dot_product_attention(
-        queries, keys, values, is_causal=True, implementation=_attention_kernel(model, queries.dtype)
-    )
+    kernel = _attention_kernel(model, queries.dtype, x.shape[1])
+    if kernel == "splash":
+        mixed = attention.splash(queries, keys, values)
+    else:
+        mixed = jax.nn.dot_product_attention(queries, keys, values, is_causal=True, implementation=kernel)
     return jnp.einsum("btnh,nhd->btd", mixed, w["attention_out"])
 
 
@@ -173,12 +176,15 @@ _whole.defvjp(_whole_forward, _whole_backward)
 
 def _keep_matmuls(primitive: Any, *_: Any, **__: Any) -> bool:
     """Keep what matmuls and fused attention made; norms, rotations and activations are cheaper made again than read."""
-    return primitive.name == "dot_general" or "dot_product_attention" in primitive.name
+    return primitive.name in ("dot_general", "pallas_call") or "dot_product_attention" in primitive.name
 
 
-def _attention_kernel(model: Model, dtype: Any) -> str:
-    """Return the attention to use. `auto` takes cuDNN only where cuDNN supports the shapes."""
+def _attention_kernel(model: Model, dtype: Any, length: int) -> str:
+    """Return the attention to use. `auto` takes a fused kernel only where it supports the shapes."""
     if model.attention != "auto":
         return model.attention
-    fits = dtype == jnp.bfloat16 and model.head_dim % 8 == 0 and model.head_dim <= 128
-    return "cudnn" if jax.default_backend() == "gpu" and fits else "xla"
+    backend = jax.default_backend()
+    if backend == "tpu" and attention.fits(model.head_dim, length):
+        return "splash"
+    cudnn = dtype == jnp.bfloat16 and model.head_dim % 8 == 0 and model.head_dim <= 128
+    return "cudnn" if backend == "gpu" and cudnn else "xla"

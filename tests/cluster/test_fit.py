@@ -29,10 +29,12 @@ SECRET = "hunter2-very-secret"
 LONG = 900.0
 
 
-def fit(folder: Path, *command: str, tpu: str = "v5e-4", slices: int = 1, **more: Any) -> Report:
+def fit(
+    folder: Path, *command: str, tpu: str = "v5e-4", slices: int = 1, change: str = "", fresh: bool = True, **more: Any
+) -> Report:
     spec = {"name": "corpus", "tpu": tpu, "slices": slices, "command": list(command), "code": str(folder), **more}
     job = plan.make(JobSpec.from_json(spec), Settings(), "local")
-    return check.check(job, pricing.per_hour, lambda _text: None, seconds=LONG, fresh=True)
+    return check.check(job, pricing.per_hour, lambda _text: None, seconds=LONG, fresh=fresh, change=change)
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -104,11 +106,29 @@ def test_several_slices_are_compared_with_the_cheapest_that_fits_first(tmp_path:
     job = {"name": "mine", "tpu": "v5e-4", "command": ["python", "replicated_embedding.py"]}
     (tmp_path / "job.yaml").write_text(yaml.safe_dump({**job, "code": str(FOLDER / "refused")}))
     argv = [sys.executable, "-m", "tpukit", "fit", str(tmp_path / "job.yaml"), "--try", "v5e-4,v5p-8", "--slices", "1"]
+    argv += ["--html", str(tmp_path / "shapes.html")]
     ran = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     rows = [line.split() for line in ran.stdout.splitlines()]
     assert [row[2] for row in rows[1:3]] == ["v5p-8", "v5litepod-4"]
     assert "1 x v5litepod-4: replicated parameters" in ran.stdout
+    assert (tmp_path / "shapes.html").read_text(encoding="utf-8").count("<circle") == 1
+
+
+@pytest.mark.parametrize(("flag", "change"), [("--scan", "layers"), ("--unrolled", "loss"), ("--scan", "sharding")])
+def test_remedy_lowers_the_memory_of_a_step(flag: str, change: str) -> None:
+    plain, changed = (
+        fit(FOLDER / "remedies", "python", "train.py", flag, change=one, fresh=bool(one)) for one in ("", change)
+    )
+    assert plain.memory
+    assert changed.memory
+    assert changed.can_run, changed.findings
+    if change == "sharding":
+        assert (plain.replicated, changed.replicated) == (True, False)
+        assert changed.memory.parameters == pytest.approx(plain.memory.parameters / 4)
+    else:
+        assert changed.memory.temporaries < 0.9 * plain.memory.temporaries
+        assert bool(plain.loops) is (change == "layers")
 
 
 def test_run_with_fit_refuses_a_job_that_cannot_fit(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from html.parser import HTMLParser
 
 from support.drill_world import Program
 from tpukit.cli import drill_table
+from tpukit.core import html
 from tpukit.drill import advice, costs, json_document, junit, page, plots
 from tpukit.drill.advice import Cause
 from tpukit.drill.comparing import Noise
@@ -75,7 +76,7 @@ def test_plot_has_no_colour_that_the_page_does_not_define_for_light_and_dark():
     names = set(re.findall(r"var\((--\w+)\)", page.render(drill("data"))))
     assert "--second" in names
     for name in names:
-        assert page._STYLE.count(f"{name}: #") == 2, name
+        assert html.STYLE.count(f"{name}: #") == 2, name
 
 
 def test_plot_begins_shortly_before_what_was_made_again():

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from tpukit.core.errors import Invalid
 
-__all__ = ["Slice", "find", "find_shape", "matching", "nearest", "slices"]
+__all__ = ["Slice", "find", "find_shape", "generation", "matching", "nearest", "slices"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +72,11 @@ def find(name: str, *, machine_type: str | None = None) -> Slice:
     if not found:
         raise Invalid(f"there is no TPU named {_shown(name)}", hint=_name_hint(name))
     return _on(found, machine_type)
+
+
+def generation(name: str) -> str | None:
+    """Return the generation with this name, in any spelling (v5e, v5litepod); None if there is none."""
+    return _generations().get(name.strip().lower())
 
 
 def find_shape(generation: str, topology: str, *, machine_type: str | None = None) -> Slice:

@@ -65,7 +65,7 @@ def command(
       tpu drill job.yaml --require exact --junit drill.xml      in CI
       tpu sandbox shell tpu drill gke.yaml --place gke   in the cluster of a sandbox
     """
-    from tpukit.cli import context, drill_table
+    from tpukit.cli import context, drill_table, fit
     from tpukit.core import paths
     from tpukit.drill import engine
     from tpukit.jobs.use_cases import submission
@@ -79,25 +79,28 @@ def command(
             check_writable(option, file_to_write)
     _check_folder(folder)
     plan = submission.make_plan(file, sets, place)
+    fitted = fit.last(plan)
     request = engine.Request(plan, seed, only, seconds, losses_per_day, zone, retain=folder is not None)
     with engine.folder(paths.data() / "drills", folder) as path:
 
         def tried(so_far: Drill) -> None:
             with suppress(OSError):  # a later report may find space again
-                _report(so_far, html, junit)
+                _report(so_far, html, junit, fitted)
 
         result = engine.drill(request, make_site(path), path, context.CLOCK, drill_table.say, tried)
     unwritten: OSError | None = None
     try:
-        _report(result, html, junit)
+        _report(result, html, junit, fitted)
     except OSError as error:
         unwritten = error
     if as_json:
         from tpukit.drill import json_document
 
-        context.print_json(json_document.to_json(result))
+        context.print_json({**json_document.to_json(result), "fit": fitted or None})
     else:
         drill_table.show(result)
+        if fitted:
+            click.echo(fitted)
     if unwritten:
         raise Invalid(f"the report could not be written: {unwritten}", hint="make room, or name another file")
     if result.stopped:
@@ -137,13 +140,14 @@ def _site(place: str, *, retain: bool) -> Callable[[Path], Site]:
     return lambda path: GkeSite(path, context.CLOCK, job_hosts.Hosts(sandbox), retain)
 
 
-def _report(result: Drill, html: Path | None, junit: Path | None) -> None:
+def _report(result: Drill, html: Path | None, junit: Path | None, fitted: str) -> None:
     """Write the report files, after each loss and at the end: a drill may be killed before its last loss."""
     if html:
         from tpukit.cli import drill_table
         from tpukit.drill import page
 
-        html.write_text(page.render(result, drill_table.cost_lines(result.costs)), encoding="utf-8")
+        notes = [*drill_table.cost_lines(result.costs), *filter(None, [fitted])]
+        html.write_text(page.render(result, notes), encoding="utf-8")
     if junit:
         from tpukit.drill import junit as writing
 

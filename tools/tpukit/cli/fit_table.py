@@ -9,11 +9,13 @@ import click
 from tpukit.core.quantities import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from tpukit.fit.check import Report
+    from tpukit.fit.check import Report, Tried
     from tpukit.fit.estimate import Estimate
     from tpukit.fit.memory import Memory
+    from tpukit.fit.shapes import Shape
+    from tpukit.fit.whole_run import Length, Row
 
 _GIB = 2**30
 
@@ -23,39 +25,52 @@ def show(report: Report) -> None:
         click.echo(line)
 
 
-def compare(reports: Sequence[Report]) -> None:
-    """Print a table of one job on several slices, the cheapest that fits first. Times and costs are estimates."""
+def compare(rows: Sequence[Row], excluded: Mapping[Shape, Shape], length: Length) -> None:
+    """Print a table of one job on several shapes, the cheapest that fits first. Times and costs are estimates."""
     import sys
 
     from rich.console import Console
     from rich.table import Table
 
+    from tpukit.fit import page, whole_run
+
     table = Table(box=None, pad_edge=False, show_edge=False)
-    for name in ("slices", "chips", "verdict", "peak a chip", "roofline", "bound", "cycles", "MFU", "USD a step"):
+    for name in ("slices", "chips", "verdict", "peak a chip", "roofline", "bound", "cycles", "MFU", "hours", "USD"):
         table.add_column(name, no_wrap=True)
-    for one in sorted(reports, key=_rank):
-        guess, held = one.estimate, one.memory
+    for one in rows:
+        guess, held = one.report.estimate, one.report.memory
         table.add_row(
-            f"{one.slices} x {one.slice}",
-            str(one.chips),
-            one.verdict,
+            str(one.shape),
+            str(one.shape.chips),
+            one.report.verdict,
             f"{_size(held.peak)} ({held.peak / held.available:.0%})" if held else "",
             _time(guess.roofline_seconds) if guess else "",
             guess.bound if guess else "",
             _time(guess.compiler_seconds) if guess and guess.compiler_seconds else "",
             f"{guess.mfu:.1%}" if guess else "",
-            f"{guess.usd_per_step:.2g}" if guess and guess.usd_per_step is not None else "",
+            f"{one.hours:,.3g}" if one.hours is not None else "",
+            f"{one.usd:,.2f}" if one.usd is not None else "",
         )
     Console(highlight=False, width=None if sys.stdout.isatty() else 2000).print(table)
-    for one in reports:
-        for finding in one.findings:
+    for one in rows:
+        for finding in one.report.findings:
             if finding.stops:
-                click.echo(f"{one.slices} x {one.slice}: {finding.kind}: {finding.text}")
+                click.echo(f"{one.shape}: {finding.kind}: {finding.text}")
+    for small, why in excluded.items():
+        click.echo(f"{small}: not compiled, smaller than {why}, which does not fit")
+    click.echo(f"The run has {length}. {page.ESTIMATES}")
+    if length.tokens is None and whole_run.batches_differ(rows):
+        click.echo(page.BATCHES)
 
 
-def _rank(report: Report) -> tuple[bool, float, int]:
-    cost = report.estimate.usd_per_step if report.estimate else None
-    return not report.can_run, cost if cost is not None else float("inf"), report.chips
+def line(report: Report) -> str:
+    """Return a report in one line."""
+    parts = [f"{report.slices} x {report.slice}: {report.verdict}"]
+    if report.memory:
+        parts.append(f"{_size(report.memory.peak)} of {_size(report.memory.available)} a chip")
+    if report.estimate and report.can_run:
+        parts.append(f"{_time(report.estimate.roofline_seconds)} a step by roofline")
+    return f"tpu fit: {', '.join(parts)}"
 
 
 def lines(report: Report) -> Iterator[str]:
@@ -77,8 +92,21 @@ def lines(report: Report) -> Iterator[str]:
             yield f"           at {one.line}"
         if one.hint:
             yield f"           {one.hint}"
+    if report.tried:
+        yield from _rows("tried", [(one.kind, _tried(one)) for one in report.tried])
     versions = ", ".join(f"{name} {version}" for name, version in report.versions.items())
     yield f"compiled   by {versions} in {report.seconds:.0f} s; nothing has run on a TPU"
+
+
+def _tried(one: Tried) -> str:
+    parts = [one.verdict]
+    if one.peak is not None and one.available is not None:
+        parts.append(f"{_size(one.peak)} of {_size(one.available)} a chip")
+    if one.verdict == "fits" and one.step_seconds is not None:
+        parts.append(f"{_time(one.step_seconds)} a step")
+    if one.verdict == "fits" and one.usd_per_step is not None:
+        parts.append(f"${one.usd_per_step:.2g} a step")
+    return f"{one.what}: {', '.join(parts)}"
 
 
 def _rows(title: str, rows: list[tuple[str, str]]) -> Iterator[str]:

@@ -97,10 +97,14 @@ def tag(job: str, tags: tuple[str, ...], remove: bool) -> None:
 @click.option("--place", default=places.RENDERED, show_default=True, help="The place to render for.")
 def render(file: Path, sets: tuple[str, ...], place: str) -> None:
     """Print exactly what would be sent for the job in FILE, under a stand-in id. Nothing is created."""
+    from tpukit.cli import fit
     from tpukit.jobs import render as rendering
     from tpukit.jobs.use_cases.submission import make_plan
 
-    click.echo(rendering.text(make_plan(file, sets, place)), nl=False)
+    plan = make_plan(file, sets, place)
+    click.echo(rendering.text(plan), nl=False)
+    if said := fit.last(plan):
+        click.echo(said, err=True)
 
 
 @command.command()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
@@ -13,6 +14,7 @@ from typing import Any
 
 from tpukit.catalogue import Slice
 from tpukit.core import paths
+from tpukit.core.errors import Invalid
 from tpukit.fit import chips, environment, estimate, findings, memory, running
 from tpukit.fit import program as programs
 from tpukit.fit.estimate import Estimate
@@ -26,10 +28,26 @@ TIMEOUT = 1200.0
 SMALL = 64 << 10
 """Bytes up to which two functions count as equally large when the step is chosen."""
 
+COPY = 1 << 20
+"""Bytes from which an argument that every chip holds whole counts as replicated."""
+
 _OF_MEMORY = ("activations", "logits", "parameters", "optimizer", "other", "results", "beside")
 
 Price = Callable[[Slice, int, object], tuple[float | None, str]]
 Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """Result of a remedy for a job that does not fit. Figures are missing if it did not compile."""
+
+    kind: str  # remat, sharding, batch, layout, chips, generation
+    what: str
+    verdict: str
+    peak: float | None = None
+    available: float | None = None
+    step_seconds: float | None = None  # by roofline
+    usd_per_step: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +72,9 @@ class Report:
     seconds: float = 0.0
     peak_memory: int = 0
     cached: bool = False
+    loops: int = 0  # scans of the step
+    replicated: bool = False  # every chip holds the whole of a large argument of the step
+    tried: tuple[Tried, ...] = ()
 
     @property
     def can_run(self) -> bool:
@@ -63,18 +84,46 @@ class Report:
         return asdict(self)
 
 
-def check(plan: Plan, price: Price, say: Say, *, seconds: float = TIMEOUT, fresh: bool = False) -> Report:
-    """Return the report of a plan. `fresh` compiles even if the answer is cached."""
-    environment.check_platform()
-    program = programs.of(plan)
+def check(
+    plan: Plan,
+    price: Price,
+    say: Say,
+    *,
+    seconds: float = TIMEOUT,
+    fresh: bool = False,
+    stop: threading.Event | None = None,
+    change: str = "",
+) -> Report:
+    """Return the report of a plan, or of its program with a change.
+
+    `fresh` compiles even if the answer is cached. Setting `stop` ends a compile.
+    """
+    program = refuse(plan, change)
     file = _file(plan, program)
     answer = None if fresh else _read(file)
     cached = answer is not None
     if answer is None:
         python = environment.make(say)
-        answer = running.carry(python, program, _world(plan), seconds, say)
+        answer = running.carry(python, program, _world(plan), seconds, say, stop)
         _write(file, answer)
     return report(plan, answer, price, cached=cached)
+
+
+def known(plan: Plan, price: Price) -> Report | None:
+    """Return the cached report of a plan, or None if the job was not compiled as it is now."""
+    if not _results().is_dir():
+        return None
+    try:
+        answer = _read(_file(plan, programs.of(plan)))
+    except Invalid:
+        return None
+    return report(plan, answer, price, cached=True) if answer is not None else None
+
+
+def refuse(plan: Plan, change: str = "") -> programs.Program:
+    """Return the program to compile. Raise Invalid if this machine or this job has none."""
+    environment.check_platform()
+    return programs.of(plan, change)
 
 
 def report(plan: Plan, answer: Mapping[str, Any], price: Price, *, cached: bool = False) -> Report:
@@ -112,6 +161,8 @@ def report(plan: Plan, answer: Mapping[str, Any], price: Price, *, cached: bool 
         seconds=answer.get("seconds", 0.0),
         peak_memory=answer.get("peak_memory", 0),
         cached=cached,
+        loops=step.get("loops", 0) if step else 0,
+        replicated=step is not None and answer["devices"] > 1 and any(map(_is_copy, step["arguments"])),
     )
 
 
@@ -126,6 +177,10 @@ def choose(known: list[Mapping[str, Any]]) -> Mapping[str, Any] | None:
         return flops, sum(argument["bytes"] for argument in one["arguments"]) // SMALL
 
     return max(computing, key=weight)
+
+
+def _is_copy(argument: Mapping[str, Any]) -> bool:
+    return bool(argument["spec"]) and argument["bytes"] == argument["whole"] >= COPY
 
 
 def _verdict(found: list[Finding], step: Mapping[str, Any] | None) -> str:
@@ -154,7 +209,11 @@ def _file(plan: Plan, program: programs.Program) -> Path:
     said = {**program.to_json(), "folder": str(code), "env": plan.spec.env, "format": FORMAT, "worker": own.hexdigest()}
     said["environment"] = hashlib.sha256(environment.CONSTRAINTS.read_bytes()).hexdigest()
     key = hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
-    return paths.cache() / "fit" / "results" / f"{key}.json"
+    return _results() / f"{key}.json"
+
+
+def _results() -> Path:
+    return paths.cache() / "fit" / "results"
 
 
 def _read(file: Path) -> dict[str, Any] | None:

@@ -30,12 +30,13 @@ class Program:
     slices: int
     bounds: tuple[int, ...]
     masked: tuple[str, ...]
+    change: str = ""  # change to try out, by its name in the worker
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
 
-def of(plan: Plan) -> Program:
+def of(plan: Plan, change: str = "") -> Program:
     folder = str(Path(plan.spec.code or ".").resolve())
     python, mode, argv = _words(plan)
     return Program(
@@ -47,6 +48,7 @@ def of(plan: Plan) -> Program:
         plan.spec.slices,
         bounds(plan.slice),
         tuple(value for value in plan.spec.env.values() if len(value) > 6),
+        change,
     )
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import shutil
 import signal
 import subprocess
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -29,8 +29,19 @@ class Unfinished(TpukitError):
     """Error for a program that did not reach a step in time."""
 
 
-def carry(python: Path, program: Program, env: Mapping[str, str], seconds: float, say: Say) -> dict[str, Any]:
-    """Return the worker's answer. Raise Unfinished after `seconds`."""
+class Stopped(TpukitError):
+    """Error for a compile that another thread stopped."""
+
+
+def carry(
+    python: Path,
+    program: Program,
+    env: Mapping[str, str],
+    seconds: float,
+    say: Say,
+    stop: threading.Event | None = None,
+) -> dict[str, Any]:
+    """Return the worker's answer. Raise Unfinished after `seconds`, and Stopped soon after `stop` is set."""
     _check_memory()
     with _folder() as folder:
         request, answer = folder / "request.json", folder / "answer.json"
@@ -47,7 +58,7 @@ def carry(python: Path, program: Program, env: Mapping[str, str], seconds: float
                 start_new_session=True,
             )
             try:
-                finished = _wait(process, folder / "progress", seconds, say)
+                finished = _wait(process, folder / "progress", seconds, say, stop)
             finally:
                 _kill(process)
         if not finished:
@@ -63,7 +74,6 @@ def carry(python: Path, program: Program, env: Mapping[str, str], seconds: float
             raise Transient(
                 f"the TPU compiler did not start for {program.topology}: {said}", hint="run the command again"
             )
-        found["peak_memory"] = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss << 10
         return found
 
 
@@ -97,9 +107,13 @@ def _environment(program: Program, env: Mapping[str, str], folder: Path) -> dict
     }
 
 
-def _wait(process: subprocess.Popen[bytes], progress: Path, seconds: float, say: Say) -> bool:
+def _wait(
+    process: subprocess.Popen[bytes], progress: Path, seconds: float, say: Say, stop: threading.Event | None
+) -> bool:
     until, last = SYSTEM.monotonic() + seconds, ""
     while SYSTEM.monotonic() < until:
+        if stop is not None and stop.is_set():
+            raise Stopped("the compile was stopped")
         with suppress(subprocess.TimeoutExpired):
             process.wait(0.2)
             return True
@@ -133,10 +147,17 @@ def _died(code: int, log: Path) -> Exception:
     return Invalid(Problem("", what, f"run it once with `tpu run --place local`, {FUNCTION_HINT}"))
 
 
-def _check_memory() -> None:
+def free_memory() -> int | None:
+    """Return the bytes of memory that are free on this machine, or None if it does not say."""
     with suppress(OSError, StopIteration, ValueError):
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-        free = int(next(line for line in lines if line.startswith("MemAvailable:")).split()[1]) >> 10
-        if free < MEMORY_MB:
-            hint = "stop other programs, or run `tpu fit` on a larger machine"
-            raise Denied(f"the TPU compiler needs {MEMORY_MB:,} MB of memory, and {free:,} MB are free", hint=hint)
+        return int(next(line for line in lines if line.startswith("MemAvailable:")).split()[1]) << 10
+    return None
+
+
+def _check_memory() -> None:
+    free = free_memory()
+    if free is not None and free >> 20 < MEMORY_MB:
+        hint = "stop other programs, or run `tpu fit` on a larger machine"
+        what = f"the TPU compiler needs {MEMORY_MB:,} MB of memory, and {free >> 20:,} MB are free"
+        raise Denied(what, hint=hint)

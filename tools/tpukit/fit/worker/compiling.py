@@ -13,7 +13,7 @@ import numpy as np
 from jax._src import core, pjit, stages
 from jax._src.interpreters import mlir, partial_eval
 
-from tpukit.fit.worker import arrays, hlo, largest, stopping, work
+from tpukit.fit.worker import arrays, changes, hlo, largest, stopping, work
 from tpukit.fit.worker.arrays import Carried, Origin
 
 INITIAL = 16 << 10
@@ -23,8 +23,8 @@ INITIAL = 16 << 10
 class Compiler:
     """Compiler for the job's devices. `found` has one record for each compiled function, in order."""
 
-    def __init__(self, devices: Sequence[Any], roots: tuple[str, ...], note: Any) -> None:
-        self.devices, self.roots, self.note = list(devices), roots, note
+    def __init__(self, devices: Sequence[Any], roots: tuple[str, ...], note: Any, change: str = "") -> None:
+        self.devices, self.roots, self.note, self.change = list(devices), roots, note, change
         self.found: list[dict[str, Any]] = []
         self._known: dict[Any, tuple[dict[str, Any], list[Any]]] = {}
         self._lock = threading.RLock()
@@ -53,6 +53,8 @@ class Compiler:
         return meta
 
     def _compile(self, args: Any, metas: Any, params: Any) -> tuple[dict[str, Any], list[Any]]:
+        if self.change == "sharding":
+            metas, params = changes.spread(metas, params)
         jaxpr = params["jaxpr"]
         stack = traceback.extract_stack()
         record: dict[str, Any] = {
@@ -71,6 +73,7 @@ class Compiler:
         try:
             record["work"] = work.of(jaxpr)
             record["largest"] = largest.of(jaxpr, self.roots, len(self.devices))
+            record["loops"] = work.loops(jaxpr)
             record["problems"] = work.problems(jaxpr, self.roots)
             if (settled := _settled(params, metas)) is not None:
                 places, held = settled, [one.sharding for one in metas]

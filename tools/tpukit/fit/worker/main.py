@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import resource
 import runpy
 import sys
 import time
@@ -22,6 +23,7 @@ def main() -> None:
     request_file, answer_file = map(Path, sys.argv[1:3])
     request = json.loads(request_file.read_text(encoding="utf-8"))
     answer = _run(request, answer_file)
+    answer["peak_memory"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
     draft = answer_file.with_suffix(".new")
     draft.write_text(json.dumps(answer), encoding="utf-8")
     draft.rename(answer_file)
@@ -34,7 +36,7 @@ def _run(request: dict[str, Any], answer_file: Path) -> dict[str, Any]:
     began = time.perf_counter()
     import jax
 
-    from tpukit.fit.worker import ahead, devices, making, operations, stopping
+    from tpukit.fit.worker import ahead, changes, devices, making, operations, stopping
     from tpukit.fit.worker.compiling import Compiler
 
     roots = (request["folder"],)
@@ -50,7 +52,8 @@ def _run(request: dict[str, Any], answer_file: Path) -> dict[str, Any]:
         return {"ended": "topology", "error": {"kind": type(error).__name__, "text": str(error)[:4000], "line": ""}}
     jax.config.update("jax_default_device", jax.devices("cpu")[0])
     devices.install(chips)
-    compiler = Compiler(chips, roots, note)
+    changes.install(request["change"])
+    compiler = Compiler(chips, roots, note, request["change"])
     operations.install(frozenset(chips), compiler)
     ahead.install(compiler)
     making.install()

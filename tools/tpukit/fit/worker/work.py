@@ -34,6 +34,12 @@ def of(jaxpr: Any) -> dict[str, float]:
     return total
 
 
+def loops(jaxpr: Any) -> int:
+    """Return the number of scans that run more than once."""
+    found = (eqn for eqn, _, _ in _walk(opened(jaxpr), 1.0, repeated=False) if eqn.primitive.name == "scan")
+    return sum(1 for eqn in found if eqn.params["length"] > 1)
+
+
 def bytes_made(jaxpr: Any) -> float:
     """Return the bytes of all intermediate results; infinite if one of them is dear."""
     total = 0.0
@@ -118,10 +124,18 @@ def _flops(eqn: Any) -> float:
         right, numbers = eqn.invars[1].aval, eqn.params["dimension_numbers"]
         wide = math.prod(eqn.outvars[0].aval.shape) * math.prod(right.shape)
         return 2.0 * float(wide) / float(right.shape[numbers.rhs_spec[0]])
-    if name == "pallas_call":
-        estimate = eqn.params.get("cost_estimate")
-        return float(estimate.flops) if estimate is not None else 0.0
-    return 0.0
+    return _of_kernel(eqn) if name == "pallas_call" else 0.0
+
+
+def _of_kernel(eqn: Any) -> float:
+    """Return the kernel's own estimate, or the matmuls of its body, once for each block of its grid."""
+    estimate = eqn.params.get("cost_estimate")
+    if estimate is not None:
+        return float(estimate.flops)
+    blocks = math.prod(size for size in eqn.params["grid_mapping"].grid if isinstance(size, int))
+    body = sum(_flops(one) * times for one, times, _ in _walk(opened(eqn.params["jaxpr"]), 1.0, repeated=False))
+    # Splash attention skips blocks that its mask empties: for a causal mask, about half of them.
+    return body * blocks * (0.5 if str(eqn.params.get("name", "")).startswith("splash_") else 1.0)
 
 
 def line(eqn: Any, roots: tuple[str, ...]) -> str:
