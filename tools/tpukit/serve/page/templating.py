@@ -6,6 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tpukit.core.quantities import counted
 from tpukit.goodput.causes import Cause
 from tpukit.jobs import report
 
@@ -33,6 +34,7 @@ def environment() -> Environment:
     )
     made.filters |= {
         "plain": plain,
+        "counted": counted,
         "duration": lambda seconds: report.duration(float(seconds)),
         "moment": lambda at: report.clock_time(float(at)),
         "usd": lambda amount: "unknown" if amount is None else f"{amount:,.2f}",
