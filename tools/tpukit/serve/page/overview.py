@@ -20,6 +20,7 @@ def context(site: Site) -> dict[str, Any]:
     active = site.active()
     wrong = [job for job in site.newest() if job.state is State.FAILED and now - job.ended < DAY_SECONDS]
     held = site.shared("slices", SHARED_SECONDS, lambda: slices.of_everything(site.store, active))
+    starts = site.starts()
     idle = [one for one in held if one.state == "idle"]
     return {
         "slices": held[: slices.SLICES_MOST],
@@ -30,7 +31,11 @@ def context(site: Site) -> dict[str, Any]:
         "idle": len(idle),
         "idle_usd": sum(one.usd or 0.0 for one in idle),
         "runs": [row(job, now) for job in active if job.state is State.RUNNING],
-        "waits": [row(job, now) for job in active if job.state is not State.RUNNING],
+        "waits": [
+            row(job, now) | {"starts": starts.get(f"{job.team}/{job.id}")}
+            for job in active
+            if job.state is not State.RUNNING
+        ],
         "wrong": [row(job, now) for job in wrong],
         "spent": site.shared("budgets", SUMS_SECONDS, lambda: spendings(site)),
         "driven": site.is_driven,
