@@ -234,7 +234,9 @@ def test_commands_print_ranges_evictions_and_costs(store, monkeypatch, tmp_path)
     (row,) = json.loads(run(team_forecast.command, ["--slices", "v4-16=1", "--json"]).stdout)["starts"]
     assert row["then"]["latest"] < row["now"]["soonest"]
     file = tmp_path / "job.yaml"
-    file.write_text("name: urgent\ntpu: v4-16\ncommand: [python, t.py]\nteam: red\npriority: high\nimage: a/b:1\nworkdir: gs://bucket/run\n")
+    file.write_text(
+        "name: urgent\ntpu: v4-16\ncommand: [python, t.py]\nteam: red\npriority: high\nimage: a/b:1\nworkdir: gs://bucket/run\n"
+    )
     asked = run(team_forecast.command, [str(file)])
     assert asked.exit_code == 0, asked.output
     assert "evicts red/train-98" in asked.stdout

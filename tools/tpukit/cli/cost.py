@@ -48,7 +48,7 @@ def command(
     """
     from tpukit.cli import context
     from tpukit.core.errors import Invalid, Problem
-    from tpukit.goodput import accounts, budgets, groups
+    from tpukit.goodput import accounts, budgets
     from tpukit.goodput.causes import Cause
 
     now = context.CLOCK.now()
@@ -63,7 +63,7 @@ def command(
     jobs = _jobs(job, team, start)
     listed = [accounts.of_job(one, now, start) for one in jobs]
     whole = accounts.together(listed)
-    summed = groups.grouped(listed, by, now, start) if by != "job" else None
+    summed = _summed(listed, by, now, start) if by != "job" else None
     warnings = [one.words for one in budgets.spending(context.store(), jobs, now) if one.is_over] if not job else []
     if as_json:
         document = {"jobs": [accounts.document(one) for one in listed], "total": accounts.bill_document(whole)}
@@ -95,6 +95,21 @@ def _jobs(name: str | None, team: str, start: float) -> list[Job]:
         return [context.find(name)]
     found = [job for job in budgets.recent(context.store(), start) if team in ("", job.team)]
     return sorted(found, key=lambda job: job.created, reverse=True)
+
+
+def _summed(listed: Sequence[Account], by: str, now: float, since: float) -> list[Group]:
+    """Return the sums, with weeks named by the date of their Monday in UTC."""
+    from dataclasses import replace
+    from datetime import UTC, datetime
+
+    from tpukit.goodput import groups
+    from tpukit.goodput.causes import week_start
+
+    found = groups.grouped(listed, by, now, since)
+    if by != "week":
+        return found
+    mondays = [datetime.fromtimestamp(week_start(int(one.name)) / 1000, UTC).date() for one in found]
+    return [replace(one, name=monday.isoformat()) for one, monday in zip(found, mondays, strict=True)]
 
 
 def _since(text: str, now: float) -> float:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 from tpukit.goodput import money, sums
 from tpukit.goodput.accounts import Account
-from tpukit.goodput.causes import week_start
 from tpukit.goodput.money import Bill
 
 BY = ("team", "owner", "week")
@@ -16,7 +14,7 @@ BY = ("team", "owner", "week")
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    name: str  # of a week: its Monday, in UTC
+    name: str  # of a week: its number
     jobs: int
     bill: Bill
 
@@ -27,7 +25,7 @@ def grouped(accounts: Iterable[Account], by: str, now: float, since: float = 0.0
     for one in accounts:
         for name, bill in _parts(one, by, now, since):
             bills.setdefault(name, []).append(bill)
-    names = sorted(bills, reverse=by == "week")
+    names = sorted(bills, key=int, reverse=True) if by == "week" else sorted(bills)
     return [Group(name, len(bills[name]), money.together(bills[name])) for name in names]
 
 
@@ -36,8 +34,4 @@ def _parts(account: Account, by: str, now: float, since: float) -> list[tuple[st
     if by != "week":
         return [(job.team if by == "team" else job.owner, account.bill)]
     weeks = sums.by_week(job, now, since)
-    return [(_monday(week), money.bill(goodput, account.rate.usd)) for week, goodput in weeks.items()]
-
-
-def _monday(week: int) -> str:
-    return datetime.fromtimestamp(week_start(week) / 1000, UTC).date().isoformat()
+    return [(str(week), money.bill(goodput, account.rate.usd)) for week, goodput in weeks.items()]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -27,7 +26,7 @@ from tpukit.teams.waiting import Queues
 
 REFRESH_SECONDS = 60.0
 SHARE = 20.0
-"""A refresh is followed by a pause of at least this many times its duration."""
+"""Simulations are followed by a pause of at least this many times their duration."""
 SAMPLES = 50
 
 Open = Callable[[ClusterName], Queues]
@@ -56,6 +55,7 @@ class Forecasts:
         self._busy = threading.Lock()
         self._views: Sequence[View] = ()
         self._next = -math.inf
+        self._simulated = 0.0  # seconds of simulation in the current refresh
 
     def views(self) -> Sequence[View]:
         """Return the last result, and start a refresh in the background if it is old."""
@@ -75,12 +75,11 @@ class Forecasts:
         if not self._busy.acquire(blocking=False):
             return
         try:
-            began = time.thread_time()
+            self._simulated = 0.0
             views = self._made()
-            took = time.thread_time() - began
             with self._lock:
                 self._views = views
-                self._next = self._clock.monotonic() + max(REFRESH_SECONDS, SHARE * took)
+                self._next = self._clock.monotonic() + max(REFRESH_SECONDS, SHARE * self._simulated)
         except TpukitError:  # the store is unreachable
             with self._lock:
                 self._next = self._clock.monotonic() + REFRESH_SECONDS
@@ -108,7 +107,9 @@ class Forecasts:
             queues = self._read(name)
         except TpukitError as error:
             return View(shown, str(error), at=now)
+        began = self._clock.monotonic()
         found = outlook(queues, history, now).predict(samples=SAMPLES)
+        self._simulated += self._clock.monotonic() - began
         return View(shown, "", queue_rows.queues_of(queues), queue_rows.jobs(queues), found.starts, now)
 
     def _read_queues(self, name: ClusterName) -> Queues:

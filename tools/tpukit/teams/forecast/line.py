@@ -253,8 +253,7 @@ class Line:
             for name, running in self._running.items()
             if name != queue.name and self._is_borrower(name, queue.cohort, short)
             for one in running.values()
-            if short & one.entry.need.keys()
-            and (queue.reclaim == "Any" or one.entry.priority < entry.priority)
+            if short & one.entry.need.keys() and (queue.reclaim == "Any" or one.entry.priority < entry.priority)
         ]
         return [one.entry for one in sorted(found, key=_first_to_go)]
 

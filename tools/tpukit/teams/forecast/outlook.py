@@ -112,4 +112,3 @@ def _asked(plan: Mapping[str, Any]) -> list[tuple[str, float, int]]:
     values = {one.name: one.value for one in PRIORITIES}
     count = plan["spec"].get("slices", 1)
     return [(kind.flavor, float(kind.shape.chips * count), values.get(plan["spec"].get("priority") or "", 0))]
-

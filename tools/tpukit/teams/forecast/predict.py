@@ -90,7 +90,7 @@ def predict(
     at_once = first.copy().settle(now)
     found: dict[str, list[float]] = {name: [] for name in waiting}
     for number in range(samples if waiting else 0):
-        dice = random.Random(seed * 1_000_003 + number)
+        dice = random.Random(seed * 1_000_003 + number)  # noqa: S311
         run = _Run(
             first.copy(),
             durations.drawn(dice),

@@ -77,7 +77,7 @@ def queue(cluster_queue: Doc) -> Queue:
 def seen_of(workload: Doc, queues: Queues) -> Seen:
     """Return a job as the simulation needs it. Its order includes evictions by checks, as Kueue's does."""
     name = f"{workloads.team(workload)}/{workloads.job(workload)}"
-    minus, since, uid = workloads.order(workload)
+    minus, since, _uid = workloads.order(workload)
     like = Like(workloads.team(workload), workloads.job(workload), naming.slices_of(workload))
     reserved = workloads.condition(workload, "QuotaReserved")
     if reserved:
