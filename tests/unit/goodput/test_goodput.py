@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tpukit.goodput import sums
-from tpukit.goodput.causes import Cause, by_week, ms, of_attempt, week_of, week_start
+from tpukit.goodput.causes import WEEK_MS, Cause, by_week, ms, of_attempt, week_of, week_start
 from tpukit.jobs import history, rules
 from tpukit.jobs.controller.decide import decide
 from tpukit.jobs.plan import make
@@ -191,6 +191,19 @@ def test_seeded_weeks_of_losses_sum_to_wall_time_to_the_millisecond_folded_or_no
         assert goodput.wall == ms(one.ended or now) - ms(one.created)
     parts = [sums.of_job(one, SENT + 9e6) for one in (record, copies[0][0])]
     assert sums.total(parts).wall == sum(part.wall for part in parts)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_weeks_of_a_job_add_up_to_the_job_cause_by_cause_from_any_start(seed):
+    record, _ = history_of(seed)
+    now = SENT + 9e6
+    for since in (0.0, record.created, record.created + 7 * 86_400.5, now + 1):
+        whole: dict[Cause, int] = {}
+        for week, part in sums.by_week(record, now, since).items():
+            assert 0 < part.wall <= WEEK_MS, week
+            for cause, amount in part.spent.items():
+                whole[cause] = whole.get(cause, 0) + amount
+        assert whole == sums.of_job(record, now, since).spent
 
 
 def test_folded_record_measures_what_the_attempts_measured():

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from tpukit.cli import context, cost
 from tpukit.core import paths
 from tpukit.core.clock import ManualClock
-from tpukit.goodput import accounts, budgets, intervals, money, rates
-from tpukit.goodput.causes import UNBILLED, Cause
+from tpukit.goodput import accounts, budgets, groups, intervals, money, rates
+from tpukit.goodput.causes import UNBILLED, Cause, ms, week_of
 from tpukit.goodput.measures import Measured
 from tpukit.goodput.sums import Goodput
 from tpukit.jobs.plan import ThisMachine, make
@@ -64,6 +64,22 @@ def test_bills_add_up_by_cause():
     whole = money.together([one, two])
     assert whole.usd == {Cause.NEW: 4.0, Cause.HUNG: 1.0}
     assert whole.goodput.wall == 8 * HOUR
+
+
+def test_sums_by_team_owner_and_week_are_parts_of_the_same_whole():
+    monday = 1_793_577_600.0  # 2026-11-02
+    jobs = [job("one", created=monday - 3600, hours=200), replace(job("two", created=monday), team="other")]
+    now = monday + 30 * 86_400
+    listed = [accounts.of_job(one, now) for one in jobs]
+    whole = accounts.together(listed)
+    for by in groups.BY:
+        found = groups.grouped(listed, by, now)
+        again = money.together(one.bill for one in found)
+        assert again.goodput.spent == whole.goodput.spent
+        assert again.usd == pytest.approx(whole.usd)
+    weeks, first = groups.grouped(listed, "week", now), week_of(ms(monday))
+    assert [(one.name, one.jobs) for one in weeks] == [(str(first + 1), 1), (str(first), 2), (str(first - 1), 1)]
+    assert {one.name: one.jobs for one in groups.grouped(listed, "team", now)} == {"other": 1, "research": 1}
 
 
 def trained(save: float, every: float, rate: float, seconds: float, seed: int) -> tuple[float, Measured]:
@@ -171,5 +187,16 @@ def test_cost_command_lists_jobs_sums_them_and_prints_json_and_csv(store, monkey
     document = json.loads(run(cost.command, ["one", "--json"]).stdout)
     assert document["total"]["usd_total"] == pytest.approx(document["jobs"][0]["usd_per_hour"] * 2, abs=1e-5)
     assert run(cost.command, ["--since", "2020-01-01"]).stdout == ""
+    (team,) = json.loads(run(cost.command, ["--by", "team", "--json"]).stdout)["groups"]
+    assert (team["team"], team["jobs"], team["usd_total"]) == (
+        "research",
+        2,
+        pytest.approx(2 * document["total"]["usd_total"]),
+    )
+    assert [line.split(",")[:2] for line in run(cost.command, ["--by", "owner", "--csv"]).stdout.splitlines()] == [
+        ["owner", "jobs"],
+        ["me", "2"],
+    ]
+    assert "2001-09-03" in run(cost.command, ["--by", "week"]).stdout
     assert "1.00 USD" in run(cost.command, ["--team", "research", "--budget", "1"]).stderr
     assert budgets.BUDGETS.name and len(store.list(budgets.BUDGETS).entries) == 1

@@ -7,6 +7,7 @@ import http.client
 import json
 import re
 import stat
+import threading
 import time
 from contextlib import closing
 from typing import Any
@@ -16,17 +17,24 @@ from msgspec.structs import replace
 
 from journeys.bare_place import BarePlace
 from support.waiting import until
+from tpukit import catalogue
+from tpukit.catalogue import prices
 from tpukit.core.clock import ManualClock, SystemClock
-from tpukit.core.errors import Conflict
-from tpukit.jobs.plan import ThisMachine, make
+from tpukit.core.errors import Conflict, Transient
+from tpukit.jobs.plan import ClusterName, ThisMachine, make
 from tpukit.jobs.reasons import Reason, State
 from tpukit.jobs.records import JOBS, Attempt, Job, Marks
 from tpukit.jobs.spec import JobSpec, Settings
 from tpukit.kernel.store import Event
 from tpukit.kernel.store.sqlite import SqliteStore
+from tpukit.serve.forecasts import Forecasts
 from tpukit.serve.page import changes, guard, page_server, sessions, templating
 from tpukit.serve.page.sessions import LINK_SECONDS, SESSION_SECONDS, Sessions
 from tpukit.serve.page.site import Site
+from tpukit.sharing.inventory import VMS, Vm
+from tpukit.teams.forecast import records
+from tpukit.teams.waiting import Queues
+from unit.teams.test_waiting import FLAVORS, cluster_queue, local_queue, runs, workload
 
 EVIL = "<script>alert(1)</script>\x1b[31m\x00\u202e'\"><img src=x onerror=alert(2)>{{ 7*7 }}"
 NOW = time.time()
@@ -236,6 +244,88 @@ def test_hostile_names_messages_logs_and_specs_are_shown_as_text(page, site):
     assert curve["loss"] == [[None]]
     missing = page.get("/job/%3Cscript%3Ealert(1)%3C%2Fscript%3E")
     assert (missing.status, "<script>alert" in missing.text) == (404, False)
+
+
+def test_queues_of_a_cluster_are_read_in_the_background_with_the_predicted_starts(page, site):
+    asked = threading.Event()
+
+    def read(name: ClusterName) -> Queues:
+        assert asked.wait(30)
+        if name.server == "https://gone":
+            raise Transient(f"{name.server} {EVIL} is unreachable")
+        jobs = [runs("train-1"), workload("train-2"), workload(EVIL, at=5)]
+        return Queues(jobs, [local_queue()], [cluster_queue(own=1)], FLAVORS)
+
+    site.forecasts = Forecasts(site.store, site.clock, read)
+    for name, server in (("train-2", "https://here"), ("other", "https://gone")):
+        cluster = {"context": f"the-{name}", "server": server, "uid": server}
+        waits = replace(job(name, state=State.SCHEDULED, plan={**PLAN.to_json(), "cluster": cluster}), place="gke")
+        site.store.create(JOBS, name, replace(waits, team="red"))
+    assert "Queues of the-" not in page.get("/teams").text  # the view does not wait for a cluster that hangs
+    asked.set()
+    until(lambda: "Queues of the-" in page.get("/teams").text)
+    text = page.get("/teams").text
+    assert 'href="/job/train-2">red/train-2' in text
+    assert re.search(r"train-2.*?<td>(?:now|in |not within)", text, re.DOTALL)
+    assert "is unreachable" in text
+    assert "No prediction has been compared with a start yet" in text
+    assert not re.search(r"<script>|<img|\x1b|\x00|\u202e", text)
+    assert re.search(r"train-2.*?<td>(?:now|in |not within)", page.get("/").text, re.DOTALL)
+
+
+def test_prediction_of_a_waiting_job_is_kept_and_compared_with_its_start(site):
+    there = Queues([runs("train-1"), workload("train-2")], [local_queue()], [cluster_queue(own=1)], FLAVORS)
+    forecasts = Forecasts(site.store, site.clock, lambda name: there)
+    cluster = {"context": "here", "server": "https://here", "uid": "1"}
+    waits = job("train-2", state=State.SCHEDULED, plan={**PLAN.to_json(), "cluster": cluster})
+    site.store.create(JOBS, waits.id, replace(waits, place="gke", team="red"))
+    forecasts.keep()
+    (kept,) = site.store.list(records.PREDICTED).entries
+    assert (kept.value.job, kept.value.state) == ("train-2", "open")
+    entry = site.store.get(JOBS, "train-2")
+    begun = Attempt(0, 0, 0, State.RUNNING, started=kept.value.likely)
+    site.store.put(JOBS, entry, replace(entry.value, attempts=(begun,)))
+    forecasts.keep()
+    assert records.scored(site.store) == records.Score(1, 0)
+
+
+def test_map_has_the_slices_that_exist_and_prices_the_idle_ones(page, site):
+    spec = JobSpec.from_json({"name": "train", "tpu": "v5e-16", "command": ["true"], "slices": 2})
+    plan = make(spec, Settings.from_json({"region": "us-west4"}), "gke").to_json()
+    making = Attempt(0, 0, 0, State.SCHEDULED, marks=Marks(since=NOW - 60, making=NOW - 50))
+    site.store.create(JOBS, "runs", replace(running("runs", plan=plan), place="gke"))
+    waits = job("waits", state=State.SCHEDULED, plan=plan, attempts=(making,))
+    site.store.create(JOBS, "waits", replace(waits, place="gke"))
+    site.store.create(VMS, "mine", Vm("mine", "us-west4-a", "v5e-8", NOW - 7200, job="runs-before"))
+    ended = replace(running("runs-before"), state=State.COMPLETED, ended=NOW - 3600)
+    site.store.create(JOBS, ended.id, ended)
+    site.store.create(VMS, EVIL[:8], Vm(EVIL, EVIL, EVIL, NOW))
+    text = page.get("/").text
+    assert text.count('class="tile s-running"') == 2  # slices that are still being created are not held
+    assert text.count('class="tile s-idle"') == 2
+    assert "idle for 1h 0m" in text  # since the end of its last job
+    assert "4 slices, 40 chips" in text
+    usd = prices.price(catalogue.find("v5e-8"), "us-west4-a").usd
+    assert f"2 idle, {usd:,.2f} USD an hour" in text
+    assert "1 without a known price" in text
+
+
+def test_manifests_and_last_lines_are_those_of_the_job(page, site):
+    site.places["gke"] = Logs()
+    site.places["gke"].lines = ("first", f"last {EVIL}", "")
+    wanted = {"image": "a/b:1", "workdir": "gs://bucket/run", "env": {"NAME": EVIL.replace("\0", "")}}
+    spec = JobSpec.from_json({"name": "train", "tpu": "v5e-16", "command": ["true"], **wanted})
+    plan = make(spec, Settings.from_json({"region": "us-west4"}), "gke")
+    site.store.create(JOBS, "one", replace(running("one", plan=plan.to_json()), place="gke"))
+    site.store.create(JOBS, "here", running("here"))
+    lines = page.get("/job/one/lines").text
+    assert lines.count("<dt>") == 4
+    assert "last &lt;script&gt;" in lines
+    manifest = page.get("/job/one/manifest").text
+    assert "kind: JobSet" in manifest and "&lt;script&gt;" in manifest
+    assert not re.search(r"<script>|<img|\x1b|\u202e", lines + manifest)
+    assert "/job/one/manifest" in page.get("/job/one").text
+    assert (page.get("/job/here/manifest").text, "manifest" in page.get("/job/here").text) == ("", False)
 
 
 def test_templates_run_no_inline_script_and_no_inline_style():

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
+    from tpukit.serve.forecasts import Forecasts
     from tpukit.serve.page.site import Site
 
 ASK_SECONDS = 5.0
@@ -53,12 +54,14 @@ def command(no_open: bool, port: int) -> None:
         own.stop()
 
 
-def site(*, driven: bool) -> Site:
+def site(*, driven: bool, forecasts: Forecasts | None = None) -> Site:
     """Return the data sources for the page of this process."""
     from tpukit.cli import context
+    from tpukit.serve.forecasts import Forecasts
     from tpukit.serve.page.site import Site
 
-    return Site(context.store(), context.places(), context.CLOCK, context.owner(), driven)
+    store, clock = context.store(), context.CLOCK
+    return Site(store, context.places(), clock, context.owner(), driven, forecasts or Forecasts(store, clock))
 
 
 def _link(port: int, token: str) -> str:

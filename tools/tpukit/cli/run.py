@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     help="Compile it for its TPUs first, and refuse it if it does not fit (default: your setting fit).",
 )
 @click.option("--dry-run", is_flag=True, help="Print what would be done; do nothing.")
+@click.option("--when", is_flag=True, help="Predict when it would start in its queue; do nothing.")
 @click.option(
     "--on-interrupt",
     type=click.Choice(["ask", "stop", "detach"]),
@@ -53,6 +54,7 @@ def command(
     lose: str | None,
     fit: bool | None,
     dry_run: bool,
+    when: bool,
     on_interrupt: str,
 ) -> None:
     """Send the job in FILE and follow it to its end. Several files are sent together, with --detach.
@@ -69,13 +71,14 @@ def command(
       tpu run job.yaml --lose 1-0@30             does it survive the loss of a host?
       tpu run job.yaml --place gke --fit         only if the TPU compiler says that it fits
       tpu run job.yaml --place gke               on the cluster that kubectl would use
+      tpu run job.yaml --place gke --when        when would it start there?
       tpu run job.yaml --place tpu-vm            on TPU VMs that are made for it
       tpu run job.yaml --place tpu-vm --on NAME  on a TPU VM that is there
     """
     interrupts = Interrupts().start()
     try:
         with interrupts.armed():
-            from tpukit.cli import batch, context, plan_view
+            from tpukit.cli import batch, context, plan_view, team_forecast
             from tpukit.cli.follow import Follower
             from tpukit.jobs import rehearsal
             from tpukit.jobs.use_cases import batch as batches
@@ -83,8 +86,11 @@ def command(
 
             submission.check_tags("--tag", tags)
             session = context.session()
+            if when and len(files) == 1:
+                team_forecast.say_when(submission.make_plan(files[0], sets, place, tags))
+                return
             if len(files) > 1:
-                _check_several(detach or dry_run, on, lose)
+                _check_several(detach or dry_run, on, lose, when)
                 plans = batches.plans(session, files, sets, place, tags)
                 for one in plans:
                     _check_fit(one, fit)
@@ -134,13 +140,13 @@ def _hand_over(job_id: str, follower: Follower) -> int:
     return code
 
 
-def _check_several(detached: bool, on: str, lose: str | None) -> None:
+def _check_several(detached: bool, on: str, lose: str | None, when: bool) -> None:
     """Refuse options that apply to a single job only."""
     problems = []
     if not detached:
         hint = "add --detach; `tpu job wait JOB...` waits for their ends, `tpu job logs JOB -f` follows one"
         problems.append(Problem("FILE...", "only one job can be followed", hint))
-    for option, given in (("--on", on), ("--lose", lose)):
+    for option, given in (("--on", on), ("--lose", lose), ("--when", when)):
         if given:
             problems.append(Problem(option, "is for one job", "send the jobs one by one"))
     if problems:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tpukit.kernel.store import Store
+    from tpukit.serve.forecasts import Forecasts
     from tpukit.serve.metrics import Metrics
     from tpukit.serve.service import Service
 
@@ -81,6 +82,7 @@ def _serve(
 ) -> None:
     from tpukit.cli import context
     from tpukit.serve import presence
+    from tpukit.serve.forecasts import Forecasts
     from tpukit.serve.metrics import Metrics
     from tpukit.serve.service import Service
 
@@ -88,11 +90,17 @@ def _serve(
     metrics = Metrics(context.store(), context.holder().name)
     driver = context.session().driver(parallel=parallel, workers=WORKERS, report=context.say, hooks=metrics.hooks())
     driver.leases.hold(presence.lease_name(context.holder()))
-    beside = {"housekeeping": _prune, "mirror": _mirror(), "presence": _note_presence}
+    forecasts = Forecasts(context.store(), context.CLOCK)
+    beside = {
+        "housekeeping": _prune,
+        "mirror": _mirror(),
+        "presence": _note_presence,
+        "predictions": forecasts.keep,
+    }
     service = Service(context.store(), driver, context.CLOCK, metrics, tick=tick, say=_say, **beside)
     if not no_http:
         _start_http(service, metrics, port)
-        _start_page(page_port)
+        _start_page(page_port, forecasts)
     _say("serving; Ctrl-C stops `tpu serve`, jobs keep running")
 
     def run() -> None:
@@ -134,14 +142,16 @@ def _start_http(service: Service, metrics: Metrics, port: int | None) -> None:
         _say(f"health and metrics on http://{http.LOOPBACK}:{server.server_address[1]}")
 
 
-def _start_page(port: int | None) -> None:
+def _start_page(port: int | None, forecasts: Forecasts) -> None:
     from tpukit.cli import page
     from tpukit.core import paths
     from tpukit.core.errors import TpukitError
     from tpukit.serve.page import page_server
 
     try:
-        served = page_server.start(page.site(driven=True), paths.state(), page_server.PORT if port is None else port)
+        served = page_server.start(
+            page.site(driven=True, forecasts=forecasts), paths.state(), page_server.PORT if port is None else port
+        )
     except TpukitError as error:
         if port is not None:
             raise

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tpukit.cli import team_forecast
 from tpukit.core.clock import SystemClock
 from tpukit.core.errors import Conflict, Invalid, NotFound, Problem
 
@@ -40,6 +41,8 @@ def command(context: click.Context) -> None:
       tpu team                                     all teams
       tpu team queue                               what runs, what waits, in which order and why
       tpu team queue vision --json
+      tpu team what-if                             when each waiting job starts
+      tpu team what-if --slices v4-16=1            and with one more slice
       tpu team remove vision
     """
     if context.invoked_subcommand is None:
@@ -125,7 +128,7 @@ def add(
         egress=egress,
         access=access,
     )
-    cluster, account = _cluster(), _account()
+    cluster, account = cluster_of_kubectl(), _account()
     change = registry.plan(cluster, wanted, account)
     identity = _identity("add", change.after, account, project)
     if bind and not identity and not team_members.people(change.after.members):
@@ -150,7 +153,7 @@ def list_(as_json: bool) -> None:
     from tpukit.cli import team_tables
     from tpukit.teams import queue_rows, registry
 
-    cluster = _cluster()
+    cluster = cluster_of_kubectl()
     queues, _ = registry.read_queues(cluster)
     teams = registry.read_teams(cluster, _account())
     rows = queue_rows.jobs(queues)
@@ -169,7 +172,7 @@ def show(name: str, as_json: bool) -> None:
     from tpukit.cli import team_tables
     from tpukit.teams import queue_rows, registry
 
-    cluster, account = _cluster(), _account()
+    cluster, account = cluster_of_kubectl(), _account()
     team = _find(cluster, name, account)
     queues, _ = registry.read_queues(cluster, name)
     rows = queue_rows.jobs(queues, name)
@@ -187,7 +190,7 @@ def queue(team: str, as_json: bool) -> None:
     from tpukit.cli import team_tables
     from tpukit.teams import queue_rows, registry
 
-    queues, all_teams = registry.read_queues(_cluster(), team)
+    queues, all_teams = registry.read_queues(cluster_of_kubectl(), team)
     local = [one for one in queues.local_queues if one["metadata"]["namespace"] == team]
     if team and not local:
         raise NotFound(f"there is no team {team}", hint="`tpu team` lists them")
@@ -214,7 +217,7 @@ def remove(name: str, force: bool, unbind: bool, project: str | None) -> None:
     """Remove a team with its namespace and everything in it, and release its quota."""
     from tpukit.teams import registry
 
-    cluster, account = _cluster(), _account()
+    cluster, account = cluster_of_kubectl(), _account()
     team = _find(cluster, name, account)
     if team.made_with_cluster:
         hint = "remove it with the cluster, or with `kubectl delete` of the files that created it"
@@ -245,7 +248,7 @@ def _show_what_stays(team: Team) -> None:
         )
 
 
-def _cluster() -> Cluster:
+def cluster_of_kubectl() -> Cluster:
     from tpukit.kube import Cluster
 
     return Cluster()
@@ -364,3 +367,6 @@ def _run_or_show(line: Command, *, run: bool, why: str) -> None:
 
 def _count(number: int, what: str) -> str:
     return f"{number} {what}" + ("" if number == 1 else "s")
+
+
+command.add_command(team_forecast.command)

@@ -124,6 +124,10 @@ def team_json(team: Team, rows: Iterable[JobRow]) -> dict[str, Any]:
     }
 
 
+def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    _print(headings, rows)
+
+
 def warn(cluster_queues: Sequence[Mapping[str, Any]]) -> None:
     for what in quotas.overdrawn(cluster_queues):
         click.echo(f"{what}: `tpu team add` of any team sets it right", err=True)

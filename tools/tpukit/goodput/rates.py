@@ -42,6 +42,23 @@ def of_job(job: Job) -> Rate:
         return Rate(None, f"its plan cannot be read: {error}")
 
 
+def of_plan(plan: Plan) -> Rate:
+    """Return the rate of a job that would be sent."""
+    capacity = plan.spec.capacity
+    if not isinstance(capacity, str):
+        return Rate(None, "the price of a reservation is in its contract", capacity="reservation")
+    region = plan.settings.region or ""
+    return _rate(plan.slice.name, plan.slice.machine_type, plan.spec.slices, capacity, region, "")
+
+
+def of_slices(slice_: Slice, count: int, capacity: str) -> Rate:
+    """Return the rate of slices in the cheapest zone that has them. A negative number of slices saves that much."""
+    if capacity not in prices.CAPACITIES or capacity == "reservation":
+        return Rate(None, "the price of a reservation is in its contract", capacity="reservation")
+    rate = _rate(slice_.name, slice_.machine_type, abs(count), capacity, "", "")
+    return rate if count >= 0 or rate.usd is None else Rate(-rate.usd, rate.note, rate.zone, rate.capacity)
+
+
 def elsewhere(plan: Plan) -> Mapping[tuple[str, str], float]:
     """Return USD an hour for the slices of a plan, by zone and capacity, wherever a price is known."""
     known = {}

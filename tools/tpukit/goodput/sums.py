@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from msgspec import structs
 
-from tpukit.goodput import measures
-from tpukit.goodput.causes import Cause, Span, begin_of, by_week, ms, of_attempt, week_start, window
+from tpukit.goodput import causes, measures
+from tpukit.goodput.causes import Cause, Span, begin_of, ms, of_attempt, week_start, window
 from tpukit.goodput.measures import Measured
 from tpukit.jobs.records import Folded, Job
 
@@ -60,6 +60,20 @@ def of_job(job: Job, now: float, since: float = 0.0) -> Goodput:
     return Goodput(spent, measured)
 
 
+def by_week(job: Job, now: float, since: float = 0.0) -> dict[int, Goodput]:
+    """Return how the time of a job after `since` was spent, by week. The weeks add up to `of_job`."""
+    weeks: dict[int, dict[Cause, int]] = {}
+    for name in job.folded.spent if job.folded else ():
+        if spent := _folded(job.folded, since, only=name):
+            weeks[int(name)] = spent
+    clipped = [replace(span, start=max(span.start, ms(since))) for span in spans(job, now)]
+    for week, spent in causes.by_week([span for span in clipped if span.length > 0]).items():
+        into = weeks.setdefault(week, {})
+        for cause, amount in spent.items():
+            into[cause] = into.get(cause, 0) + amount
+    return {week: Goodput(weeks[week]) for week in sorted(weeks)}
+
+
 def wall(job: Job, now: float) -> int:
     """Return the wall time of a job in milliseconds, from its times alone."""
     total = sum(sum(week.values()) for week in job.folded.spent.values()) if job.folded else 0
@@ -85,7 +99,7 @@ def total(some: Iterable[Goodput]) -> Goodput:
 def folded(before: Folded, spans_of: Iterable[Span], measured: Measured) -> Folded:
     """Return `before` with the time of an attempt that the record no longer holds."""
     weeks = {week: dict(spent) for week, spent in before.spent.items()}
-    for week, spent in by_week(list(spans_of)).items():
+    for week, spent in causes.by_week(list(spans_of)).items():
         into = weeks.setdefault(str(week), {})
         for cause, amount in spent.items():
             into[str(cause)] = into.get(str(cause), 0) + amount
@@ -93,12 +107,12 @@ def folded(before: Folded, spans_of: Iterable[Span], measured: Measured) -> Fold
     return structs.replace(before, spent=weeks, measured=measured.to_record())
 
 
-def _folded(before: Folded | None, since: float) -> dict[Cause, int]:
+def _folded(before: Folded | None, since: float, only: str = "") -> dict[Cause, int]:
     spent: dict[Cause, int] = {}
-    for week, causes in before.spent.items() if before else ():
-        if week_start(int(week)) < ms(since):
+    for week, amounts in before.spent.items() if before else ():
+        if week_start(int(week)) < ms(since) or only not in ("", week):
             continue
-        for name, amount in causes.items():
+        for name, amount in amounts.items():
             cause = Cause(name) if name in set(Cause) else Cause.UNSEEN  # a newer version may know more causes
             spent[cause] = spent.get(cause, 0) + amount
     return spent

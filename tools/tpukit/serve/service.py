@@ -17,6 +17,7 @@ SWEEP_SECONDS = 60.0
 HOUSEKEEPING_SECONDS = 3600.0
 MIRROR_SECONDS = 300.0
 PRESENCE_SECONDS = 60.0
+PREDICTIONS_SECONDS = 60.0
 SETTLE_SECONDS = 5.0
 
 
@@ -35,13 +36,19 @@ class Service:
         housekeeping: Callable[[], None] | None = None,
         mirror: Callable[[], None] | None = None,
         presence: Callable[[], None] | None = None,
+        predictions: Callable[[], None] | None = None,
     ) -> None:
-        """Create the service. `mirror` copies the store's contents elsewhere; `presence` notes that it runs."""
+        """Create the service.
+
+        `mirror` copies the store's contents elsewhere; `presence` notes that it runs; `predictions` keeps predicted
+        starts and scores earlier ones.
+        """
         self._store, self._driver, self._say = store, driver, say
         self._beside = [
             ("housekeeping", housekeeping, HOUSEKEEPING_SECONDS),
             ("mirror", mirror, MIRROR_SECONDS),
             ("presence", presence, PRESENCE_SECONDS),
+            ("predictions", predictions, PREDICTIONS_SECONDS),
         ]
         self.loop = Loop(
             self._round,

@@ -119,7 +119,7 @@ def _short(workload: Doc, queues: Queues) -> str:
     name = cluster_queue["metadata"]["name"]
     need: dict[shares.Key, Decimal] = {}
     for ask in workloads.asks(workload):
-        flavor = _flavor(ask, cluster_queue, queues.flavors)
+        flavor = flavor_of(ask, cluster_queue, queues.flavors)
         if not flavor:
             return f"ClusterQueue {name} has no {naming.nodes(ask.selector)}"
         for resource, number in ask.requests.items():
@@ -212,7 +212,7 @@ def never(workload: Doc, queues: Queues) -> str:
 
 def _beyond_one_pool(ask: workloads.Ask, need: Decimal, cluster_queue: Doc, queues: Queues) -> str:
     """Return the flavor of queued provisioning for these pods if they need more than one slice of it, else ""."""
-    flavor = _flavor(ask, cluster_queue, queues.flavors)
+    flavor = flavor_of(ask, cluster_queue, queues.flavors)
     checks = cluster_queue["spec"].get("admissionChecksStrategy", {}).get("admissionChecks", [])
     kind = pool_kinds.of_flavor(flavor)
     queued = any(one["name"] == FLEX_START and flavor in one.get("onFlavors", [flavor]) for one in checks)
@@ -222,10 +222,10 @@ def _beyond_one_pool(ask: workloads.Ask, need: Decimal, cluster_queue: Doc, queu
 def flavors_of(workload: Doc, cluster_queue: Doc, flavors: Sequence[Doc]) -> set[str]:
     """Return the flavors that Kueue takes for the chips of a workload."""
     asks = [ask for ask in workloads.asks(workload) if ask.requests.get(CHIPS)]
-    return {_flavor(ask, cluster_queue, flavors) for ask in asks}
+    return {flavor_of(ask, cluster_queue, flavors) for ask in asks}
 
 
-def _flavor(ask: workloads.Ask, cluster_queue: Doc, flavors: Iterable[Doc]) -> str:
+def flavor_of(ask: workloads.Ask, cluster_queue: Doc, flavors: Iterable[Doc]) -> str:
     """Return the flavor that Kueue takes for these pods.
 
     It is the first whose labels they do not contradict and whose taints they tolerate.

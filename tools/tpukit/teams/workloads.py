@@ -9,6 +9,7 @@ from decimal import Decimal
 from typing import Any
 
 from tpukit.core.quantities import amount
+from tpukit.jobs.plan import Plan
 
 Doc = Mapping[str, Any]
 
@@ -140,6 +141,22 @@ def held(workload: Doc) -> dict[tuple[str, str], Decimal]:
             used = amount(pods.get("resourceUsage", {}).get(resource, 0))
             total[flavor, resource] = total.get((flavor, resource), Decimal()) + used
     return total
+
+
+def of_plan(plan: Plan) -> dict[str, Any]:
+    """Return the Workload that Kueue will create for a job's JobSet, as far as quota matters."""
+    from tpukit.jobs.render import documents
+
+    jobset = next(one for one in documents(plan) if one["kind"] == "JobSet")
+    pods = [
+        {
+            "count": int(one.get("replicas", 1)) * int(one["template"]["spec"].get("parallelism", 1)),
+            "template": one["template"]["spec"]["template"],
+        }
+        for one in jobset["spec"]["replicatedJobs"]
+    ]
+    spec = {"queueName": plan.team, "podSets": pods}
+    return {"metadata": {"name": plan.id, "namespace": plan.team}, "spec": spec}
 
 
 def _absent(spec: Doc) -> frozenset[str]:

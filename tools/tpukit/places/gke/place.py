@@ -41,6 +41,7 @@ from tpukit.places.gke.namespace import Lister, allowed
 from tpukit.places.gke.observing import Observer
 from tpukit.places.gke.pod_logs import PodLogs
 from tpukit.places.gke.unattended import Renewal
+from tpukit.teams import workloads
 from tpukit.teams.waiting import Queues, never
 
 if TYPE_CHECKING:
@@ -327,7 +328,7 @@ class GkePlace:
                 partial(allowed, cluster, "LocalQueue", plan.team),
             )
             self._queues[key] = Queues([], local or [], cluster_queues or [], flavors or [])
-        return never(_workload(plan), self._queues[key])
+        return never(workloads.of_plan(plan), self._queues[key])
 
     def _exists(self, cluster: Cluster, kind: str, name: str, namespace: str = "") -> bool:
         """Return whether the object exists. Positive results are cached, because many jobs may be sent at once."""
@@ -360,22 +361,6 @@ def _several_alone(plan: Plan) -> Iterator[Problem]:
         asked = f"{plan.spec.slices} of {plan.slice.name}"
         what = f"tpu: GKE does not join slices of one host, and the job asks for {asked}"
         yield Problem("", what, "write a slice of several hosts, or `slices: 1`")
-
-
-def _workload(plan: Plan) -> dict[str, Any]:
-    """Return the Workload that Kueue will create for the job's JobSet, as far as quota matters."""
-    from tpukit.jobs.render import documents
-
-    jobset = next(one for one in documents(plan) if one["kind"] == "JobSet")
-    pods = [
-        {
-            "count": int(one.get("replicas", 1)) * int(one["template"]["spec"].get("parallelism", 1)),
-            "template": one["template"]["spec"]["template"],
-        }
-        for one in jobset["spec"]["replicatedJobs"]
-    ]
-    spec = {"queueName": plan.team, "podSets": pods}
-    return {"metadata": {"name": plan.id, "namespace": plan.team}, "spec": spec}
 
 
 def _archived(handle: Handle, host: str) -> Iterator[Line]:

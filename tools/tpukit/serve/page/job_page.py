@@ -7,9 +7,11 @@ from typing import Any
 
 import msgspec
 
+from tpukit import places
 from tpukit.core.errors import TpukitError
 from tpukit.goodput import accounts, sums
 from tpukit.goodput.causes import Cause, Span
+from tpukit.jobs import render as rendering
 from tpukit.jobs import report
 from tpukit.jobs.plan import Plan
 from tpukit.jobs.records import JOBS, Job
@@ -23,6 +25,10 @@ EVENTS_MOST = 200
 HOSTS_MOST = 256
 LINES_MOST = 400
 TAIL_BYTES = 128 * 1024
+LAST_LINE_BYTES = 4 * 1024
+LAST_LINES_MOST = 64
+"""Hosts whose last lines are shown: each costs a request to its place."""
+LINES_SECONDS = 5.0
 
 
 def find(site: Site, job_id: str) -> Job:
@@ -66,17 +72,44 @@ def spec_text(job: Job) -> str:
     return msgspec.json.format(msgspec.json.encode(job.plan.get("spec", {})), indent=2).decode()
 
 
+def manifest_text(job: Job) -> str:
+    """Return the manifests as they were sent. Jobs on TPU VMs and on this machine have none."""
+    plan = _plan(job)
+    if plan is None or job.place != places.RENDERED:
+        return ""
+    try:
+        return rendering.text(plan)
+    except TpukitError as error:
+        return f"the manifests cannot be shown: {error}"
+
+
+def last_lines(site: Site, job: Job) -> list[tuple[str, str]]:
+    """Return the last line of each host, for the first hosts."""
+    return site.shared(f"lines {job.id}", LINES_SECONDS, lambda: [_last(site, job, name) for name in _first(job)])
+
+
+def _first(job: Job) -> list[str]:
+    return host_names(job)[:LAST_LINES_MOST]
+
+
+def _last(site: Site, job: Job, host: str) -> tuple[str, str]:
+    lines, why = log(site, job, host, None, "", LAST_LINE_BYTES)
+    return host, next((line for line in reversed(lines) if line.strip()), why)
+
+
 def host_names(job: Job) -> list[str]:
     plan = _plan(job)
     return plan.host_names[:HOSTS_MOST] if plan else []
 
 
-def log(site: Site, job: Job, host: str, attempt: int | None, words: str) -> tuple[list[str], str]:
+def log(
+    site: Site, job: Job, host: str, attempt: int | None, words: str, size: int = TAIL_BYTES
+) -> tuple[list[str], str]:
     """Return the last lines of a host that contain `words`, and the reason if there are none."""
     if job.place not in site.places or not job.attempts:
         return [], "it has not started"
     try:
-        lines = site.places[job.place].tail(Handle.of(job, attempt), host, TAIL_BYTES)
+        lines = site.places[job.place].tail(Handle.of(job, attempt), host, size)
     except TpukitError as error:
         return [], str(error)
     wanted = [line for line in lines if words.lower() in line.lower()]

@@ -6,6 +6,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
+from tpukit import places
 from tpukit.core.errors import NotFound
 from tpukit.jobs import person_requests
 from tpukit.serve.page import curves, job_page, templating
@@ -23,6 +24,8 @@ class JobRoutes:
             Route("/job/{job}", self._show),
             Route("/job/{job}/log", self._log),
             Route("/job/{job}/curve", self._curve),
+            Route("/job/{job}/lines", self._lines),
+            Route("/job/{job}/manifest", self._manifest),
             Route("/job/{job}/{action}", self._confirm, methods=["GET"]),
             Route("/job/{job}/{action}", self._act, methods=["POST"]),
         ]
@@ -31,7 +34,11 @@ class JobRoutes:
         job_id = request.path_params["job"]
         found = job_page.find(self._site, job_id)
         context = job_page.context(self._site, job_id)
-        still = {"names": job_page.host_names(found), "spec": job_page.spec_text(found)}
+        still = {
+            "names": job_page.host_names(found),
+            "spec": job_page.spec_text(found),
+            "rendered": found.place == places.RENDERED,
+        }
         return page("job.html", job_id, f"tpu job show {job_id}", self._menu, request, **context, **still)
 
     def _log(self, request: Request) -> Response:
@@ -46,6 +53,16 @@ class JobRoutes:
 
     def _curve(self, request: Request) -> Response:
         return JSONResponse(curves.of_job(self._site, job_page.find(self._site, request.path_params["job"])))
+
+    def _lines(self, request: Request) -> Response:
+        found = job_page.find(self._site, request.path_params["job"])
+        lines = job_page.last_lines(self._site, found)
+        more = max(0, len(job_page.host_names(found)) - len(lines))
+        return HTMLResponse(templating.render("lines.html", lines=lines, more=more))
+
+    def _manifest(self, request: Request) -> Response:
+        found = job_page.find(self._site, request.path_params["job"])
+        return HTMLResponse(templating.render("manifest.html", text=job_page.manifest_text(found)))
 
     def _confirm(self, request: Request) -> Response:
         found, action = job_page.find(self._site, request.path_params["job"]), _action(request)

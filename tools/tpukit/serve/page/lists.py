@@ -16,8 +16,11 @@ from tpukit.kernel.store import everything
 from tpukit.serve.page import overview
 from tpukit.serve.page.site import JOBS_A_PAGE, SHARED_SECONDS, SUMS_SECONDS, Site
 from tpukit.sharing.inventory import VMS
+from tpukit.teams.forecast import records
 
 WINDOW_SECONDS = 30 * 86_400.0
+QUEUED_MOST = 300
+"""Limit of the jobs of a cluster's queues; the rest is only counted."""
 
 
 def jobs(site: Site, state: str, after: str) -> dict[str, Any]:
@@ -37,7 +40,15 @@ def jobs(site: Site, state: str, after: str) -> dict[str, Any]:
 def teams(site: Site) -> dict[str, Any]:
     """Return running and waiting jobs of each team, and what the last 30 days were spent on."""
     bills = site.shared("teams", SUMS_SECONDS, lambda: _teams(site))
-    return {"teams": bills, "spent": site.shared("budgets", SUMS_SECONDS, lambda: overview.spendings(site))}
+    return {
+        "teams": bills,
+        "spent": site.shared("budgets", SUMS_SECONDS, lambda: overview.spendings(site)),
+        "clusters": site.forecasts.views() if site.forecasts else (),
+        "known": {f"{job.team}/{job.id}" for job in site.active()},
+        "score": site.shared("score", SUMS_SECONDS, lambda: records.scored(site.store).words),
+        "now": site.clock.now(),
+        "most": QUEUED_MOST,
+    }
 
 
 def fleets(site: Site) -> dict[str, Any]:

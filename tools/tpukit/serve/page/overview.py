@@ -2,35 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-from tpukit.fleet.records import WORKERS
-from tpukit.goodput import budgets, rates
+from tpukit.goodput import budgets
 from tpukit.jobs import report
 from tpukit.jobs.reasons import State
-from tpukit.jobs.records import ACTIVE, Job
+from tpukit.jobs.records import Job
 from tpukit.kernel.store import everything
+from tpukit.serve.page import slices
 from tpukit.serve.page.site import SHARED_SECONDS, SUMS_SECONDS, Site
-from tpukit.sharing.inventory import VMS
 
 DAY_SECONDS = 86_400.0
-SLICES_MOST = 400
-"""Limit of slices on the map; the rest is only counted."""
 
 
 def context(site: Site) -> dict[str, Any]:
     now = site.clock.now()
     active = site.active()
     wrong = [job for job in site.newest() if job.state is State.FAILED and now - job.ended < DAY_SECONDS]
-    slices = site.shared("slices", SHARED_SECONDS, lambda: _slices(site, active))
+    held = site.shared("slices", SHARED_SECONDS, lambda: slices.of_everything(site.store, active))
+    starts = site.starts()
+    idle = [one for one in held if one.state == "idle"]
     return {
-        "slices": slices[:SLICES_MOST],
-        "more_slices": max(0, len(slices) - SLICES_MOST),
-        "chips": sum(one["chips"] for one in slices),
-        "usd_per_hour": _sum([one["usd"] for one in slices]),
+        "slices": held[: slices.SLICES_MOST],
+        "more_slices": max(0, len(held) - slices.SLICES_MOST),
+        "chips": sum(one.chips for one in held),
+        "usd_per_hour": sum(one.usd or 0.0 for one in held),
+        "unpriced": sum(1 for one in held if one.usd is None),
+        "idle": len(idle),
+        "idle_usd": sum(one.usd or 0.0 for one in idle),
         "runs": [row(job, now) for job in active if job.state is State.RUNNING],
-        "waits": [row(job, now) for job in active if job.state is not State.RUNNING],
+        "waits": [
+            row(job, now) | {"starts": starts.get(f"{job.team}/{job.id}")}
+            for job in active
+            if job.state is not State.RUNNING
+        ],
         "wrong": [row(job, now) for job in wrong],
         "spent": site.shared("budgets", SUMS_SECONDS, lambda: spendings(site)),
         "driven": site.is_driven,
@@ -72,73 +77,3 @@ def spendings(site: Site) -> list[dict[str, Any]]:
         }
         for one in budgets.spending(site.store, jobs, now)
     ]
-
-
-def _slices(site: Site, active: Sequence[Job]) -> list[dict[str, Any]]:
-    """Return the slices of jobs, users and fleets, with hosts, chips and cost per hour."""
-    found = [one for job in active if job.attempts for one in _of_job(job)]
-    holders = {job.id for job in active}
-    for vm in (entry.value for entry in everything(site.store, VMS)):
-        held = vm.job in holders
-        found.append(
-            {
-                "name": vm.name,
-                "kind": "TPU VM",
-                "tpu": vm.type,
-                "hosts": 0,
-                "chips": 0,
-                "holder": vm.job if held else "",
-                "link": f"/job/{vm.job}" if held else "/vms",
-                "state": "running" if held else "idle",
-                "since": vm.since,
-                "usd": None,
-            }
-        )
-    for worker in (entry.value for entry in everything(site.store, WORKERS, states=("active",))):
-        found.append(
-            {
-                "name": worker.tpu,
-                "kind": "fleet",
-                "tpu": worker.tpu_type,
-                "hosts": 0,
-                "chips": 0,
-                "holder": worker.fleet,
-                "link": "/fleets",
-                "state": "running" if worker.tpu_state == "READY" else "scheduled",
-                "since": worker.since,
-                "usd": None,
-            }
-        )
-    return found
-
-
-def _of_job(job: Job) -> list[dict[str, Any]]:
-    slice_ = job.plan.get("slice")
-    slices = report.slice_count(job)
-    if not isinstance(slice_, dict) or slices is None or job.state not in ACTIVE:
-        return []
-    usd = rates.of_job(job).usd
-    attempt = job.attempt
-    return [
-        {
-            "name": f"{job.id} slice {index}",
-            "kind": job.place,
-            "tpu": str(slice_.get("name", "?")),
-            "hosts": _count(slice_.get("hosts")),
-            "chips": _count(slice_.get("chips")),
-            "holder": job.id,
-            "link": f"/job/{job.id}",
-            "state": str(job.state),
-            "since": attempt.started or attempt.marks.since if attempt else 0.0,
-            "usd": None if usd is None else usd / slices,
-        }
-        for index in range(min(slices, SLICES_MOST))
-    ]
-
-
-def _count(number: object) -> int:
-    return number if isinstance(number, int) and 0 < number < 10**6 else 0
-
-
-def _sum(amounts: Sequence[float | None]) -> float:
-    return sum(amount for amount in amounts if amount is not None)

@@ -12,6 +12,8 @@ from tpukit.goodput import budgets
 from tpukit.jobs.records import ACTIVE, JOBS, Job
 from tpukit.kernel.store import Store, everything
 from tpukit.places.base import Place
+from tpukit.serve.forecasts import Forecasts
+from tpukit.teams.forecast.predict import Start
 
 T = TypeVar("T")
 SHARED_SECONDS = 1.0
@@ -27,6 +29,7 @@ class Site:
     clock: Clock
     owner: str
     is_driven: bool = True  # this process drives jobs
+    forecasts: Forecasts | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _locks: dict[str, threading.Lock] = field(default_factory=dict)
     _answers: dict[str, tuple[float, object]] = field(default_factory=dict)
@@ -46,6 +49,10 @@ class Site:
         return self.shared(
             "active", SHARED_SECONDS, lambda: [one.value for one in everything(self.store, JOBS, states=ACTIVE)]
         )
+
+    def starts(self) -> Mapping[str, Start]:
+        """Return the predicted starts of waiting jobs by team/job."""
+        return self.forecasts.starts() if self.forecasts else {}
 
     def newest(self) -> list[Job]:
         """Return the newest jobs, including ended ones."""

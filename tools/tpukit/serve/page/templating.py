@@ -6,8 +6,10 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tpukit.core.quantities import counted
 from tpukit.goodput.causes import Cause
 from tpukit.jobs import report
+from tpukit.teams.forecast.words import in_words
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -33,8 +35,10 @@ def environment() -> Environment:
     )
     made.filters |= {
         "plain": plain,
+        "counted": counted,
         "duration": lambda seconds: report.duration(float(seconds)),
         "moment": lambda at: report.clock_time(float(at)),
+        "starts": lambda start, now: "" if start is None else in_words(start, float(now)),
         "usd": lambda amount: "unknown" if amount is None else f"{amount:,.2f}",
         "share": lambda share: "–" if share is None else f"{100 * share:.1f} %",
         "css": lambda cause: _CLASSES[cause],
