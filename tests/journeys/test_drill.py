@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -11,6 +12,11 @@ from pathlib import Path
 
 from conftest import processes_of
 from support.waiting import until
+from tpukit.core.clock import SystemClock
+from tpukit.drill import engine
+from tpukit.drill.sites import Folders, LocalSite
+from tpukit.jobs import plan
+from tpukit.jobs.spec import JobSpec, Settings
 
 SLOWER = {"STEP_SECONDS": "0.05"}  # keeps each checkpoint for a second, long enough on a busy machine
 PROGRAMS = Path(__file__).parents[1] / "fixtures" / "drill_programs"
@@ -139,6 +145,32 @@ def test_drill_report_that_finds_no_room_leaves_the_table(tpu):
     done = tpu("drill", job(tpu), "--only", "kill-0-1", "--html", "/dev/full", code=2)
     assert "train: exact; 1 of 1 losses exact" in done.stdout
     assert "No space left on device" in done.stderr
+
+
+class FullDisk(LocalSite):
+    """A site whose disk is full when the run for `term` begins."""
+
+    def folders(self, run: str) -> Folders:
+        if run == "term":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return super().folders(run)
+
+
+def test_drill_disk_that_fills_up_leaves_what_was_finished_and_no_workdir_of_a_run_that_ended(tmp_path):
+    clock, command = SystemClock(), [sys.executable, "-S", "right.py"]
+    spec = JobSpec.from_json({"name": "train", "tpu": "v4-8", "command": command, "code": str(PROGRAMS)})
+    request = engine.Request(plan.make(spec, Settings(), "local", taken=[]), only=("kill", "term"))
+    left: list[list[Path]] = []
+
+    def tried(so_far: engine.Drill) -> None:
+        left.append([*tmp_path.glob("work/*"), *tmp_path.glob("traces/*")])
+
+    with engine.folder(tmp_path / "drills", tmp_path):
+        done = engine.drill(request, FullDisk(tmp_path, clock), tmp_path, clock, tried=tried)
+    assert [(one.verdict.loss.name, one.verdict.word) for one in done.results] == [("kill-0-0", "exact")]
+    assert dict(done.left_out)["term"] == "[Errno 28] No space left on device"
+    assert isinstance(done.stopped, OSError)
+    assert left == [[]]
 
 
 def test_drill_on_a_cluster_that_is_no_sandbox_is_refused_and_says_what_to_do(tpu):

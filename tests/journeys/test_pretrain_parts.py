@@ -97,6 +97,7 @@ def test_batches_put_together_from_any_number_of_hosts_are_the_same(example, hos
 
 
 CHECK_SPREADING = """
+import sys
 import jax, numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding
 import train
@@ -104,8 +105,7 @@ from config import parse
 from data import Batches
 
 config = parse([
-    "--config.model.dtype=float32", "--config.model.layers=1", "--config.training.batch_size=8",
-    "--config.model.remat=dots", "--config.model.loss_chunks=2", "--config.training.z_loss=1e-3",
+    *sys.argv[1:], "--config.model.remat=dots", "--config.model.loss_chunks=2", "--config.training.z_loss=1e-3",
 ])
 
 def learn(data, fsdp, tensor):
@@ -131,8 +131,9 @@ assert alone[0][-1] < alone[0][0]
 def test_training_spread_over_data_fsdp_and_tensor_learns_what_one_chip_learns():
     env = {"PATH": os.environ["PATH"], "JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": "8", "XLA_FLAGS": compiling.QUICK}
     env["PYTHONPATH"] = f"{EXAMPLE}:{EXAMPLE.parents[1] / 'tools'}"
+    flags = [f"--config.{name}={value}" for name, value in compiling.SMALL.items()]
     done = subprocess.run(
-        [sys.executable, "-c", CHECK_SPREADING], env=env, capture_output=True, text=True, timeout=PATIENCE
+        [sys.executable, "-c", CHECK_SPREADING, *flags], env=env, capture_output=True, text=True, timeout=PATIENCE
     )
     assert done.returncode == 0, done.stderr
 

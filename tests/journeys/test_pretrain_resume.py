@@ -26,7 +26,7 @@ pytestmark = pytest.mark.jax
 
 ROOT = Path(__file__).parents[2]
 SLICES, CHIPS, STEPS = 2, 2, 40  # more steps than the run completes before the kill, on any machine
-FLAGS = [f"--config.training.steps={STEPS}", "--config.training.checkpoint_every=4", "--config.model.layers=1"]
+CONFIG = compiling.SMALL | {"training.steps": STEPS, "training.checkpoint_every": 4}
 
 
 class Attempt:
@@ -41,7 +41,6 @@ class Attempt:
             "HOME": os.environ.get("HOME", "/"),
             "PYTHONPATH": str(ROOT / "tools"),
             "JAX_PLATFORMS": "cpu",
-            "XLA_FLAGS": compiling.QUICK,
             "JAX_FORCE_TPU_INIT": "1",
             "JAX_NUM_CPU_DEVICES": str(CHIPS),
             "JAX_COORDINATOR_PORT": str(port),
@@ -52,12 +51,13 @@ class Attempt:
             "MEGASCALE_COORDINATOR_ADDRESS": "127.0.0.1",
             "TPUKIT_WORKDIR": str(workdir),
             "TPUKIT_ATTEMPT": str(number),
+            **compiling.ENVIRONMENT,
         }
         self.hosts = []
         for host in range(slices):
             own = {"MEGASCALE_SLICE_ID": str(host), "TPUKIT_PROGRESS": str(workdir / f"progress-{host}")}
             with (workdir / f"log-{number}-{host}").open("wb") as log:
-                command = [sys.executable, "train.py", *FLAGS]
+                command = [sys.executable, "train.py", *(f"--config.{name}={value}" for name, value in CONFIG.items())]
                 code = ROOT / "examples" / "02-pretrain"
                 self.hosts.append(
                     subprocess.Popen(command, cwd=code, env=common | own, stdout=log, stderr=subprocess.STDOUT)
@@ -127,11 +127,15 @@ def run(workdir: Path, *disturb: Callable[[Attempt], None] | None) -> Ended:
             codes.append(attempt.codes())
         finally:
             attempt.kill()
-        saved.append(sorted(int(path.name) for path in (workdir / "checkpoints").iterdir() if path.name.isdigit()))
+        saved.append(saves(workdir))
         (workdir / f"progress-{SLICES - 1}").unlink(missing_ok=True)
         if not disturbance:
             assert codes[-1] == [0] * SLICES, attempt.log()
     return Ended(workdir, codes, saved)
+
+
+def saves(workdir: Path) -> list[int]:
+    return sorted(int(path.name) for path in (workdir / "checkpoints").iterdir() if path.name.isdigit())
 
 
 @pytest.fixture(scope="module")
@@ -146,8 +150,9 @@ def disturbed(tmp_path_factory: pytest.TempPathFactory) -> Ended:
         attempt.hosts[1].send_signal(signal.SIGTERM)
 
     def killed(attempt: Attempt) -> None:
-        attempt.reach(10)
-        attempt.wait(lambda: attempt.progress("saved") >= 8, "a checkpoint")
+        left_at = saves(attempt.workdir)[-1]
+        attempt.reach(left_at + 1)
+        attempt.wait(lambda: attempt.progress("saved") > left_at, "a checkpoint")
         attempt.hosts[1].kill()
         attempt.hosts[1].wait()
         attempt.hosts[0].kill()  # a place does this for the peers of a lost host, before JAX does

@@ -401,17 +401,21 @@ def test_judge_run_that_counts_its_steps_from_the_resume_trains_too_long():
     assert "it trained to step 80; the unbroken run ended at 60" in verdict.text
 
 
-def test_causes_parameters_that_were_not_restored_are_named():
+@pytest.mark.parametrize(
+    ("embed", "by", "cause"),
+    [("e", 0.1, Cause.PARTLY_RESTORED), ("other", 0.1, Cause.NOT_RESTORED), ("other", 1e-3, Cause.PRECISION)],
+)
+def test_causes_parameters_that_were_not_restored_are_named(embed, by, cause):
     program = Program()
     names = {"embed": "e", "head": "h"}
     unbroken = tuple(replace(one, params="p", named=tuple(names.items())) for one in program.unbroken())
-    broken = changed(program.broken(25), lambda one: replace(one, loss=one.loss + 0.1))
-    restored = Report(1, 0, 20, params="q", named=(("embed", "e"), ("head", "other")))
+    broken = changed(program.broken(25), lambda one: replace(one, loss=one.loss * (1 + by)))
+    restored = Report(1, 0, 20, params="q", named=(("embed", embed), ("head", "other")))
     broken = replace(broken, trace=(*broken.trace[:25], restored, *broken.trace[25:]))
     verdict = judge(unbroken, broken)
     assert verdict.resumed_at == 21
-    assert "not restored: head" in verdict.text
-    assert advice.causes(verdict) == (Cause.PARTLY_RESTORED,)
+    assert f"not restored: {'embed, ' if embed == 'other' else ''}head" in verdict.text
+    assert advice.causes(verdict) == (cause,)
 
 
 def test_causes_equal_digests_in_a_plain_loss_exclude_the_data_everywhere():

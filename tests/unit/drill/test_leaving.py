@@ -23,6 +23,11 @@ def told(program, at, until):
     return replace(broken, struck=(replace(broken.struck[0], step=at, at=float(at)),))
 
 
+def alone(broken):
+    """Return the run as if its first attempt had been the only one, because it exited with 0."""
+    return replace(broken, trace=tuple(one for one in broken.trace if not one.attempt))
+
+
 @pytest.mark.parametrize("every", [1, 2, 10])
 def test_judge_program_that_trains_on_until_it_is_killed_ignores_sigterm_however_often_it_saves(every):
     program = Program(every=every)
@@ -63,6 +68,20 @@ def test_judge_save_that_was_not_finished_at_exit_loses_more_though_only_one_ste
     verdict = judge(program.unbroken(), replace(broken, saves=(*broken.saves, saved)), saving_seconds=0.1, grace=8.0)
     assert (verdict.word, verdict.steps_lost) == (word, 1), verdict.text
     assert advice.causes(verdict) == (() if done else (Cause.UNFINISHED,))
+    assert done or verdict.text.startswith("1 step was lost")
+
+
+def test_judge_short_program_that_trains_to_its_end_after_sigterm_ignores_it():
+    program = Program()
+    verdict = judge(program.unbroken(), alone(told(program, 40, 60)), saving_seconds=0.1, grace=30.0)
+    assert (verdict.word, verdict.text) == (Word.LOSES_MORE, "it made 20 steps after SIGTERM and trained to its end")
+    assert advice.causes(verdict) == (Cause.IGNORES_TERM,)
+
+
+def test_judge_program_that_exits_0_on_sigterm_is_not_resumed():
+    program = Program()
+    verdict = judge(program.unbroken(), alone(told(program, 20, 21)), saving_seconds=0.1, grace=8.0)
+    assert (verdict.word, advice.causes(verdict)) == (Word.NOT_BACK, (Cause.EXIT_0,))
 
 
 def test_judge_save_whose_end_was_not_seen_and_that_was_restored_is_not_blamed():

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 from html.parser import HTMLParser
 
 from support.drill_world import Program
+from tpukit import __version__
 from tpukit.cli import drill_table
 from tpukit.core import html
 from tpukit.drill import advice, costs, json_document, junit, page, plots
@@ -70,6 +72,29 @@ def test_page_and_table_name_what_was_not_tried_beside_what_was():
     assert '<td>hang</td><td class="soft" colspan="5">not tried: budget</td>' in page.render(drill())
     table = drill_table._table(drill())
     assert [list(one.cells)[-1] for one in table.columns[:2]] == ["hang", "[dim]not tried[/]"]
+
+
+def test_page_names_job_command_version_date_and_noise():
+    one = replace(drill(), command="python train.py --steps=60", at=1_700_000_000.0)
+    shown = page.render(one)
+    for part in ("<h1>train: ", "python train.py --steps=60", f"tpukit {__version__}", "2023-11-14 22:13 UTC"):
+        assert part in shown
+    assert "unbroken runs are equal to the last digit" in shown
+    assert "unbroken runs differ by up to 2e-07 of the loss" in page.render(replace(one, noise=Noise(2e-7)))
+
+
+def test_plot_says_from_which_step_on_the_loss_is_nan():
+    broken = Program().broken(45)
+    spoilt = tuple(replace(one, loss=math.nan) if one.attempt and one.step >= 50 else one for one in broken.trace)
+    shown = plots.loss_over_step(Program().unbroken(), spoilt, broken.struck)
+    assert "attempt 1, NaN from step 50<" in shown
+    assert "attempt 0<" in shown
+
+
+def test_show_outside_a_terminal_wraps_no_line(capsys):
+    long = " ".join(f"word{number}" for number in range(200))
+    drill_table.show(drill("data", long))
+    assert long in capsys.readouterr().out
 
 
 def test_plot_has_no_colour_that_the_page_does_not_define_for_light_and_dark():

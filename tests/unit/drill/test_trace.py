@@ -6,11 +6,13 @@ import json
 import math
 from dataclasses import replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.drill_world import Program
 from tpukit.drill import limits, trace
+from tpukit.drill.saves import Save
 from tpukit.drill.trace import Line, Report
 from tpukit.host.progress import Progress
 from tpukit.host.trace import Trace, digest, digests
@@ -94,6 +96,24 @@ def test_digest_names_content_type_and_shape_and_not_the_order_of_keys():
 def test_limits_of_broken_runs_leave_a_restart_a_minute_however_quick_the_unbroken_run_was():
     quick = tuple(replace(report, at=report.at / 1000) for report in Program().unbroken())
     assert limits.measure(quick, (), slowest_start=0.1).silence >= 60.0
+
+
+@pytest.mark.parametrize(
+    ("step_seconds", "save_seconds", "grace", "expected"),
+    [
+        (0.01, 0.1, 30.0, 3.0),
+        (0.01, 2.0, 30.0, 10.0),
+        (1.0, 0.1, 30.0, 10.0),
+        (0.01, 2.0, 1.0, 1.0),
+        (9.0, 9.0, 30.0, 30.0),
+    ],
+)
+def test_limits_grace_is_shorter_than_the_job_s_where_a_short_job_would_end_within_it(
+    step_seconds, save_seconds, grace, expected
+):
+    steps = tuple(replace(report, at=report.step * step_seconds) for report in Program().unbroken())
+    saves = [Save(10, 5.0, 5.0 + save_seconds, 100, done=True)]
+    assert limits.measure(steps, saves, 0.1, grace).grace == pytest.approx(expected)
 
 
 def test_build_losses_that_are_no_numbers_are_kept(tmp_path):
