@@ -42,6 +42,13 @@ def of_job(job: Job) -> Rate:
         return Rate(None, f"its plan cannot be read: {error}")
 
 
+def of_plan(plan: Plan) -> float | None:
+    """Return USD an hour for the slices of a plan by list prices, a reservation at the on-demand price."""
+    capacity = plan.spec.capacity if isinstance(plan.spec.capacity, str) else "on-demand"
+    region, zone = plan.settings.region or "", plan.vms.zone if plan.vms else ""
+    return _rate(plan.slice.name, plan.slice.machine_type, plan.spec.slices, capacity, region, zone).usd
+
+
 def elsewhere(plan: Plan) -> Mapping[tuple[str, str], float]:
     """Return USD an hour for the slices of a plan, by zone and capacity, wherever a price is known."""
     known = {}

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from tpukit.core.errors import NotFound, Problem, TpukitError
 from tpukit.goodput.causes import Cause
+from tpukit.goodput.eviction import EvictionCost
 from tpukit.jobs.plan import Plan
 from tpukit.jobs.reasons import Reason, State
 from tpukit.jobs.records import Attempt, Job
@@ -93,6 +94,18 @@ class HostView:
 
 
 @dataclass(frozen=True, slots=True)
+class QueueCost:
+    """The cost of evicting a job, to be written on its entry of the queue if that has not changed since."""
+
+    entry: str  # the name of the entry
+    uid: str
+    version: str
+    priority: int
+    boost: int | None  # as it is written there now
+    cost: EvictionCost | None  # None: the job does not run, and has no cost
+
+
+@dataclass(frozen=True, slots=True)
 class FollowUp:
     """Actions for a running attempt, requested by an observation. The driver runs them under the job's lease."""
 
@@ -100,6 +113,7 @@ class FollowUp:
     leave: tuple[str, ...] = ()  # hosts to stop because one of their peers failed
     grace: float = 0.0  # seconds until those are killed
     renew: bool = False  # extend the limit of max.unattended
+    queue_cost: QueueCost | None = None
 
 
 @dataclass(frozen=True, slots=True)
