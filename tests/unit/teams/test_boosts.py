@@ -36,7 +36,7 @@ def test_boost_in_our_classes_tells_cents_from_dollars_and_dollars_from_thousand
     most = boosts.room(0, CLASSES)
     found = [boosts.boost(usd, most) for usd in (0.0, 0.05, 0.10, 1.0, 2.0, 10.0, 1000.0, 1e6, 1e9)]
     assert most == 999
-    assert found == sorted(set(found[:-1])) + [most]
+    assert found == [*sorted(set(found[:-1])), most]
     assert found[0] == 0
 
 

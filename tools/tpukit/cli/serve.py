@@ -86,7 +86,9 @@ def _serve(
 
     leaving = Leaving()
     metrics = Metrics(context.store(), context.holder().name)
-    driver = context.session(serving=True).driver(parallel=parallel, workers=WORKERS, report=context.say, hooks=metrics.hooks())
+    driver = context.session(serving=True).driver(
+        parallel=parallel, workers=WORKERS, report=context.say, hooks=metrics.hooks()
+    )
     driver.leases.hold(presence.lease_name(context.holder()))
     beside = {"housekeeping": _prune, "mirror": _mirror(), "presence": _note_presence}
     service = Service(context.store(), driver, context.CLOCK, metrics, tick=tick, say=_say, **beside)

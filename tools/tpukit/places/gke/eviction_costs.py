@@ -132,9 +132,7 @@ class EvictionCosts:
         )
         return False
 
-    def _patch(
-        self, team: str, wanted: QueueCost, notes: Mapping[str, str | None], *, dry_run: bool = False
-    ) -> None:
+    def _patch(self, team: str, wanted: QueueCost, notes: Mapping[str, str | None], *, dry_run: bool = False) -> None:
         change, expected = {"metadata": {"annotations": notes}}, {"uid": wanted.uid, "version": wanted.version}
         self.cluster.patch("Workload", wanted.entry, change, team, **expected, dry_run=dry_run)
 
