@@ -90,7 +90,12 @@ class HostView:
     heard: float = 0.0  # on the driver's monotonic clock: when its progress was last read; 0: not yet
     pace: float = 0.0  # maximum seconds between two of its reports; infinite: not known yet
     early: bool = False  # its steps are readable, and it has reported at most one since it began
+    beat: float = 0.0  # on the host's monotonic clock: its last sign of life after that step; 0: none
+    cpu: float = 0.0  # seconds of processor time by then
+    saves: bool = False  # it was saving or restoring then
     idle: float = 0.0  # seconds for which its progress was readable but unchanged; set by the driver
+    excused: float = 0.0  # of those, seconds in which a host of the attempt computed or saved; set by the driver
+    frozen: bool = False  # it gives no sign of life while another does; set by the driver
 
 
 @dataclass(frozen=True, slots=True)
