@@ -20,7 +20,7 @@ CHIP_HOUR_USD = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Exposure:
-    """What a running job shows of the work that an eviction would repeat."""
+    """The work of a running job that an eviction would repeat, as far as the job shows it."""
 
     ran: float  # seconds since all its hosts ran
     unsaved: float | None  # seconds of work since its last save; None: no save was seen

@@ -24,9 +24,9 @@ HANG_GRACE = 1.0
 
 
 EXCUSED_MOST = 3600.0
-"""Most seconds for which computing or saving without a step excuses an attempt. A program that spins does so for ever.
+"""Longest time for which computing or saving without a step excuses an attempt, because a program may also spin.
 
-A job file that sets max.stall means it: then nothing is excused.
+If the job file sets max.stall, nothing is excused.
 """
 PACES = 3.0
 """Multiple of a host's longest earlier silence for which the host may be silent."""
