@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -18,6 +19,7 @@ from support.box import ROOT, STEPS, TEAM, Box, sandbox, until
 from support.person import Person
 from support.waiting import PATIENCE
 from tpukit.places.local import processes as pods
+from tpukit.teams import boosts
 
 DRILLED = ROOT / "tests" / "fixtures" / "drill_programs"
 RIGHT_LOSSES = ("preempt", "corrupt-newest")
@@ -222,14 +224,14 @@ def test_stopped_job_leaves_nothing_and_goes_on_when_asked_from_where_it_was_or_
 
 
 def test_higher_priority_evicts_and_the_evicted_job_says_why_it_waits_and_resumes(box: Box, ada: Person):
-    low = ada.tpu(
-        "run",
-        ada.job("low", *who(box, "low"), priority="low", rule="pass"),
-        "--place",
-        "gke",
-        "--detach",
-    ).stdout.strip()
+    saves = SAYS_WHO.replace("(143)", "((pathlib.Path(sys.argv[1] + '-asked').touch(), 143)[1])")
+    program = "python", "-c", saves, str(gate(box, "low"))
+    job = ada.job("low", *program, priority="low", rule="pass")
+    low = ada.tpu("run", job, "--place", "gke", "--detach").stdout.strip()
+    serving = ada.start("serve", "--until-idle")
     ada.state(low, "running")
+    until(lambda: boosts.published(workload(box, low)), "`tpu serve` to write what an eviction costs")
+    assert 0 <= (boosts.current(workload(box, low)) or 0) < 1000
     high = ada.tpu(
         "run", ada.job("high", *who(box, "high"), priority="high"), "--place", "gke", "--detach"
     ).stdout.strip()
@@ -239,6 +241,8 @@ def test_higher_priority_evicts_and_the_evicted_job_says_why_it_waits_and_resume
         return shown["state"] == "scheduled" and f"research/{high} (high)" in (shown["message"] or "")
 
     until(waits, "the evicted job to say for whom it waits")
+    assert gate(box, "low-asked").exists(), "it was asked to save"
+    until(lambda: not boosts.has_cost(workload(box, low)), "the boost to be removed")
     for name in ("low", "high"):
         gate(box, name).touch()
     ada.state(high, "completed")
@@ -246,6 +250,7 @@ def test_higher_priority_evicts_and_the_evicted_job_says_why_it_waits_and_resume
     *before, last = [attempt["reason"] for attempt in ended["attempts"]]
     assert (set(before), last) == ({"evicted"}, "done")
     assert ended["attempts"][0]["detail"] == f"for research/{high} (high)"
+    serving.wait(PATIENCE)
 
 
 def test_evictions_while_nobody_drove_are_not_charged_and_the_job_goes_on(box: Box, ada: Person):
@@ -298,11 +303,16 @@ def hosts_up(box: Box, name: str, hosts: int = 4) -> bool:
 
 
 def evictions(box: Box, name: str) -> int:
+    counts = workload(box, name)["status"].get("schedulingStats", {}).get("evictions", [])
+    return sum(int(count["count"]) for count in counts)
+
+
+def workload(box: Box, name: str) -> dict[str, Any]:
+    """Return the Workload of a JobSet; an empty one if there is none."""
     for one in box.cluster.list("Workload", TEAM):
         if any(owner["name"] == name for owner in one["metadata"].get("ownerReferences", [])):
-            counts = one["status"].get("schedulingStats", {}).get("evictions", [])
-            return sum(int(count["count"]) for count in counts)
-    return -1
+            return dict(one)
+    return {"metadata": {}, "status": {}}
 
 
 def test_follower_killed_while_a_job_runs_another_takes_up_the_record_and_the_log(box: Box, ada: Person):

@@ -5,6 +5,7 @@ Hosts are simulated by kwok, on which a pod can `sleep`. There are only two slic
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -18,8 +19,11 @@ from tpubox.pools.allocatable import allocatable
 from tpukit import catalogue
 from tpukit.core.clock import SystemClock
 from tpukit.core.errors import Denied, Invalid, NotFound, TpukitError
+from tpukit.goodput.eviction import EvictionCost
 from tpukit.jobs import plan, render
 from tpukit.jobs.spec import JobSpec, Settings
+from tpukit.places.base import QueueCost
+from tpukit.places.gke.eviction_costs import EvictionCosts
 from tpukit.teams import queue_rows, registry
 from tpukit.teams.team import request
 
@@ -230,6 +234,34 @@ def test_quota_is_lent_while_idle_and_taken_back_whatever_the_priority(desk, clu
     until(lambda: f"by {owner_}/{mine} (low)" in desk.row(evicted).why, "the evicted job says for whom it left")
     cluster.delete("JobSet", mine, owner_)
     until(lambda: set(running(cluster, other)) == set(jobs), "what was evicted resumes")
+
+
+def test_job_that_loses_least_is_evicted_and_no_cost_protects_from_a_higher_priority(desk, cluster, team):
+    red, blue = team(), team()
+    older = send(cluster, red, "older")
+    until(lambda: older in running(cluster, red), "the first job runs")
+    time.sleep(1.1)  # creation times have a resolution of a second
+    newer = send(cluster, red, "newer")
+    until(lambda: newer in running(cluster, red), "two jobs run on two slices")
+    said: list[str] = []
+    costs = EvictionCosts(cluster, SystemClock(), said.append)
+
+    def has_cost(job, usd):
+        (workload,) = (one for one in cluster.list("Workload", red) if owner(one) == job)
+        meta = workload["metadata"]
+        cost = EvictionCost(usd, unsaved=480.0, starting=60.0)
+        costs.write(red, QueueCost(meta["name"], meta["uid"], meta["resourceVersion"], 0, None, cost))
+        return desk.row(job).eviction_usd == usd
+
+    until(lambda: has_cost(older, 0.5), "the cheap job has its cost")
+    until(lambda: has_cost(newer, 1e9), "the costly job has its cost")
+    assert not said, "this Kueue follows boosts"
+    assert re.search(rf"{newer} +runs +1,000,000,000.00 USD, 8m 0s", desk.done("team", "queue").stdout)
+    first = send(cluster, blue, "first", priority="high")
+    until(lambda: first in running(cluster, blue), "high takes a slice")
+    assert set(running(cluster, red)) <= {newer}, "the newest job is spared, because it would lose more"
+    second = send(cluster, blue, "second", priority="high")
+    until(lambda: second in running(cluster, blue) and not running(cluster, red), "no cost protects from high")
 
 
 def test_limit_of_borrowing_holds_until_it_is_raised(desk, cluster, team):

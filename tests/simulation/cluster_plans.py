@@ -73,10 +73,11 @@ def draw(seed: int) -> Plan:
 
 
 def _rare(plan: Plan) -> Plan:
-    """Add, to few plans, a sender that may not use the cluster at first, so its code stays on its machine.
+    """Let some plans weigh evictions, and some senders not use the cluster at first, so that code stays on its machine.
 
-    The generator is one of its own, so the other plans do not change.
+    Both have generators of their own, so the other plans do not change.
     """
+    plan = replace(plan, weighs=random.Random(f"costs/{plan.seed}").random() < 0.2)
     dice = random.Random(f"rare/{plan.seed}")
     if dice.random() >= 0.06:
         return plan

@@ -80,6 +80,7 @@ class ClusterScene(JobsScene):
             clusters=Clusters(machine.clock, kubeconfig),
             log_workers=0,
             connect=DirectLister,
+            serving=(lambda text: None) if self.world.plan.weighs else None,
         )
         return store, {"gke": place}
 

@@ -75,14 +75,27 @@ class Documents:
         return dict(document)
 
     def patch(
-        self, kind: str, name: str, change: Mapping[str, Any], namespace: str = "", *, uid: str = "", **_: Any
+        self,
+        kind: str,
+        name: str,
+        change: Mapping[str, Any],
+        namespace: str = "",
+        *,
+        uid: str = "",
+        version: str = "",
+        dry_run: bool = False,
+        **_: Any,
     ) -> Doc:
         key = (namespace, name)
         metadata = change.get("metadata") or {}
-        wanted = uid or metadata.get("uid", "")
-        if wanted and self._known(kind, key)["metadata"]["uid"] != wanted:
+        wanted, known = uid or metadata.get("uid", ""), self._known(kind, key)["metadata"]
+        if wanted and known["uid"] != wanted:
             raise Conflict(f"{kind} {name} has another uid")
-        self._known(kind, key)
+        if version and known["resourceVersion"] != version:
+            raise Conflict(f"{kind} {name} has changed since")
+        self.admit_change(kind, key, change)
+        if dry_run:
+            return self.get(kind, name, namespace)
         doc = self.edit(kind, key)
         _merge(doc["metadata"].setdefault("annotations", {}), metadata.get("annotations") or {})
         if "spec" in change:
@@ -118,6 +131,9 @@ class Documents:
     # Acts of controllers
 
     def created(self, kind: str, key: Key) -> None: ...
+
+    def admit_change(self, kind: str, key: Key, change: Mapping[str, Any]) -> None:
+        """Refuse a change as webhooks do."""
 
     def changed(self, kind: str, key: Key) -> None: ...
 

@@ -6,13 +6,15 @@ JobSets queue, run, are restarted, evicted and deleted.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from simulation.kube import TEAM, Doc, Documents, Key, condition, true
+from tpukit.core.errors import Denied
 from tpukit.jobs.plan import ATTEMPT
 from tpukit.places.gke.jobsets import NAME, REPLICATED_JOB, RESTART, SENDER, UID
+from tpukit.teams.boosts import BOOST, MOST
 
 if TYPE_CHECKING:
     from simulation.plans import JobPlan
@@ -119,6 +121,19 @@ class JobSets(Documents):
             self._drop_jobset(key)
 
     # Kueue
+
+    def admit_change(self, kind: str, key: Key, change: Mapping[str, Any]) -> None:
+        """Refuse a boost that is no number, as Kueue does; find one on a job that waits, or that crosses a class."""
+        boost = ((change.get("metadata") or {}).get("annotations") or {}).get(BOOST)
+        if kind != "Workload" or boost is None:
+            return
+        if not boost.isdigit():
+            raise Denied(f"the webhook denied the request: metadata.annotations[{BOOST}]: Invalid value")
+        workload = self.of(kind)[key]
+        if not true(workload, "Admitted") or true(workload, "Evicted"):
+            self.world.violate("boost", f"boosts {key[1]}, which waits")
+        if not 0 <= int(boost) < MOST:
+            self.world.violate("boost", f"boosts {key[1]} by {boost}, beyond its class")
 
     def _admit(self, key: Key) -> None:
         uid = self._uid(key)

@@ -88,12 +88,13 @@ class Plan:
     calm: float = 40 * MINUTE  # no faults or events after that time
     scene: str = "jobs"
     home: str = "sqlite"  # backend of the store
+    weighs: bool = False  # the drivers are `tpu serve`, which writes what evictions cost
 
     @property
     def history(self) -> list[str]:
         shown = [f"{index}: {one}" for index, one in enumerate(self.machines)]
         return [
-            f"{self.scene}, store in {self.home}",
+            f"{self.scene}, store in {self.home}" + (", evictions weighed" if self.weighs else ""),
             *shown,
             *map(str, self.jobs),
             *map(str, self.events),

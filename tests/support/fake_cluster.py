@@ -20,6 +20,7 @@ from tpukit.core.clock import ManualClock
 from tpukit.core.errors import Conflict, Denied, Invalid, NotFound, Transient
 from tpukit.places.gke.jobsets import NAME, REPLICATED_JOB, RESTART, UID
 from tpukit.places.gke.namespace import Lister
+from tpukit.teams.boosts import BOOST
 
 Doc = dict[str, Any]
 Docs = list[Doc]
@@ -53,6 +54,7 @@ class FakeCluster:
         self.truth: dict[str, list[str]] = {}  # causes that ended attempts of each JobSet: evicted | hardware | user
         self.hidden: set[str] = set()  # namespaces that this identity must not list; "" means all of them at once
         self.denied: set[str] = set()  # kinds that this identity must not patch
+        self.follows_boosts = True  # Kueue's feature PriorityBoost is on
         self.refuse: str = ""  # message with which the API server refuses a JobSet
         self.dead_nodes: set[str] = set()  # their pods neither end nor leave
         self._uids = itertools.count(1)
@@ -105,17 +107,29 @@ class FakeCluster:
             known.update({key: copy.deepcopy(value) for key, value in document.items() if key != "metadata"})
             return copy.deepcopy(known)
 
-    def patch(self, kind, name, change, namespace="", *, part="", way="merge", uid="", version="", seconds=20.0) -> Doc:
+    def patch(
+        self, kind, name, change, namespace="", *, part="", way="merge", uid="", version="", dry_run=False, seconds=20.0
+    ) -> Doc:  # fmt: skip
         with self._call(f"patch {kind}"):
             known = self._get(kind, namespace, name)
             if uid and known["metadata"]["uid"] != uid:
                 raise Conflict(f"{kind} {name} has another uid")
+            if version and known["metadata"]["resourceVersion"] != version:
+                raise Conflict(f"{kind} {name} has changed")
             if kind in self.denied:
                 raise Denied(f"patch of {kind} is forbidden")
+            notes = change.get("metadata", {}).get("annotations", {})
+            if self.follows_boosts and not str(notes.get(BOOST) or 0).lstrip("-").isdigit():
+                raise Denied(f"admission webhook denied the request: metadata.annotations[{BOOST}]: Invalid value")
+            if dry_run:
+                return copy.deepcopy(known)
             known["metadata"]["resourceVersion"] = str(next(self._ticks))
             known.setdefault("spec", {}).update(change.get("spec", {}))
-            for key, value in change.get("metadata", {}).get("annotations", {}).items():
-                known["metadata"].setdefault("annotations", {})[key] = value
+            for key, value in notes.items():
+                if value is None:
+                    known["metadata"].setdefault("annotations", {}).pop(key, None)
+                else:
+                    known["metadata"].setdefault("annotations", {})[key] = value
             return copy.deepcopy(known)
 
     def delete(self, kind, name, namespace="", *, grace=None, foreground=False, uid="", version="", seconds=20.0):
@@ -399,6 +413,7 @@ def _matches(document: Doc, key: str, value: str) -> bool:
 
 
 def _set(document: Doc, kind: str, status: str, reason: str = "", *, at: str) -> None:
+    document["metadata"]["resourceVersion"] = f"{document['metadata'].get('resourceVersion', '')}+"
     conditions = document["status"].setdefault("conditions", [])
     conditions[:] = [one for one in conditions if one["type"] != kind]
     conditions.append({"type": kind, "status": status, "reason": reason, "message": "", "lastTransitionTime": at})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,9 @@ def spec(**fields: Any) -> JobSpec:
     return JobSpec.from_json({**given, **fields})
 
 
-def place_on(cluster: FakeCluster, root: Path, sender: str = SENDER) -> GkePlace:
+def place_on(
+    cluster: FakeCluster, root: Path, sender: str = SENDER, serving: Callable[[str], None] | None = None
+) -> GkePlace:
     kubeconfig = Kubeconfig(lambda: [Context("fake", cluster.server)], lambda: "fake", lambda context: cluster)
     return GkePlace(
         root,
@@ -40,6 +43,7 @@ def place_on(cluster: FakeCluster, root: Path, sender: str = SENDER) -> GkePlace
         clusters=Clusters(cluster.clock, kubeconfig),
         log_workers=0,
         connect=DirectLister,
+        serving=serving,
     )
 
 

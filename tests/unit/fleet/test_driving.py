@@ -178,7 +178,7 @@ def test_worker_never_leaves_a_zone_in_which_it_was_not_asked_for(move_after, ro
         elif isinstance(decision.act, Create):
             queued = {"waits": "WAITING_FOR_RESOURCES", "failed": "FAILED"}.get(answer)
             if answer == "refused":
-                worker = refused(worker, decision.act, "no capacity", for_good=False).value
+                worker = refused(worker, decision.act, "no capacity", now, for_good=False).value
 
 
 def test_tpu_vm_of_another_that_has_the_name_of_a_worker_is_left_alone_and_another_name_is_used(world):

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -44,6 +45,15 @@ def test_reason_stands_below_its_row_where_there_is_no_room_beside_it(screen):
     assert (first.split()[:3], second.split()[:3]) == (["vision", "mine-qhomc", "runs"], ["3", "speech", "low-34qvy"])
     assert below
     assert all(line.startswith("    ") for line in below)
+
+
+def test_cost_of_an_eviction_is_shown_where_it_is_known(screen):
+    rows = [replace(ROWS[0], eviction_usd=1234.5, unsaved_s=480.0), ROWS[1]]
+    heading, first, second = screen(0, team_tables.print_jobs, rows)
+    assert "if evicted" in heading
+    assert "1,234.50 USD, 8m" in first
+    assert "USD" not in second
+    assert "if evicted" not in screen(0, team_tables.print_jobs, ROWS)[0]
 
 
 def test_row_is_one_line_where_nobody_looks(screen):

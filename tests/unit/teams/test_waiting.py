@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tpukit.teams import queue_rows, waiting, workloads
+from tpukit.teams import boosts, queue_rows, waiting, workloads
 from tpukit.teams.waiting import Queues
 
 V4_16 = {"cloud.google.com/gke-tpu-accelerator": "tpu-v4-podslice", "cloud.google.com/gke-tpu-topology": "2x2x2"}
@@ -48,6 +48,19 @@ def moment(second):
 
 def condition(kind, status="True", at=0, **more):
     return {"type": kind, "status": status, "lastTransitionTime": moment(at), "message": "", "reason": kind, **more}
+
+
+def test_running_job_shows_what_its_eviction_costs_and_a_waiting_one_does_not():
+    notes = boosts.written(321, 12.5, 480.0)
+    running, waits = runs("a"), workload("b")
+    for one in (running, waits):
+        one["metadata"]["annotations"] = notes
+    rows = queue_rows.jobs(Queues([running, waits, runs("c")], [], [], FLAVORS))
+    assert {row.job: (row.eviction_usd, row.unsaved_s) for row in rows} == {
+        "a": (12.5, 480.0),
+        "b": (None, None),
+        "c": (None, None),
+    }
 
 
 def runs(job, *, queue="tpu", slices=1, **more):

@@ -34,9 +34,15 @@ def places() -> Mapping[str, Place]:
     return sessions.open_places(CLOCK, sender)
 
 
-def session() -> Session:
+@cache
+def serving_places() -> Mapping[str, Place]:
+    """Return the places as `tpu serve` uses them."""
+    return sessions.open_places(CLOCK, sender, warn)
+
+
+def session(*, serving: bool = False) -> Session:
     """Return the session of this process. It reports transient errors on stderr."""
-    return sessions.Session(store, places, CLOCK, holder(), owner(), say, warn)
+    return sessions.Session(store, serving_places if serving else places, CLOCK, holder(), owner(), say, warn)
 
 
 def sender() -> str:

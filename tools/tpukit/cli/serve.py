@@ -88,7 +88,9 @@ def _serve(
 
     leaving = Leaving()
     metrics = Metrics(context.store(), context.holder().name)
-    driver = context.session().driver(parallel=parallel, workers=WORKERS, report=context.say, hooks=metrics.hooks())
+    driver = context.session(serving=True).driver(
+        parallel=parallel, workers=WORKERS, report=context.say, hooks=metrics.hooks()
+    )
     driver.leases.hold(presence.lease_name(context.holder()))
     forecasts = Forecasts(context.store(), context.CLOCK)
     beside = {

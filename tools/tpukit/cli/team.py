@@ -204,6 +204,12 @@ def queue(team: str, as_json: bool) -> None:
         click.echo("jobs of other teams are counted but not listed, because you are not a member", err=True)
     team_tables.print_queues(has)
     team_tables.print_jobs(rows)
+    if any(row.state == "runs" for row in rows) and all(row.eviction_usd is None for row in rows):
+        click.echo(
+            "what an eviction costs is not known, so Kueue evicts the newest job first: `tpu serve` writes the costs of"
+            " the jobs that it drives if Kueue's feature PriorityBoost is on",
+            err=True,
+        )
 
 
 @command.command()

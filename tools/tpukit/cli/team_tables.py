@@ -77,12 +77,22 @@ def print_jobs(rows: Sequence[JobRow]) -> None:
     def age(since: str) -> str:
         return duration(max(0.0, (now - datetime.fromisoformat(since)).total_seconds()))
 
+    headings = ["#", "team", "job", "state", "for", "priority", "tpu", "queue", "why"]
     found = [
-        (str(row.place or ""), row.team, row.job, row.state, age(row.since), row.priority, row.tpu, row.queue, row.why)
+        [str(row.place or ""), row.team, row.job, row.state, age(row.since), row.priority, row.tpu, row.queue, row.why]
         for row in rows
     ]
-    headings = ("#", "team", "job", "state", "for", "priority", "tpu", "queue", "why")
-    _print(headings, found, text=True, drop=("queue", "priority", "#", "tpu", "for"))
+    if any(row.eviction_usd is not None for row in rows):
+        headings.insert(5, "if evicted")
+        for row, cells in zip(rows, found, strict=True):
+            cells.insert(5, _eviction(row))
+    _print(headings, found, text=True, drop=("queue", "priority", "#", "tpu", "for", "if evicted"))
+
+
+def _eviction(row: JobRow) -> str:
+    if row.eviction_usd is None:
+        return ""
+    return f"{row.eviction_usd:,.2f} USD, {duration(row.unsaved_s or 0.0)}"
 
 
 def print_change(change: Change, *, dry_run: bool) -> None:

@@ -12,6 +12,7 @@ import dataclasses
 
 from msgspec.structs import replace
 
+from tpukit.fleet import learning
 from tpukit.fleet.records import Worker
 from tpukit.fleet.seen import (
     COMING,
@@ -64,12 +65,15 @@ def decide(worker: Worker, seen: Seen, now: float) -> Decision[Worker]:
     if seen.node in COMING or seen.node == "DELETING":
         return Decision(replace(worker, message="", silent=0.0))
     if seen.node not in READY:
+        lost = learning.lost(worker, now)
+        why = learning.better(lost, seen)
+        words = f"{worker.tpu} is {seen.node}: it is recreated" + (f" elsewhere: {why}" if why else "")
         return Decision(
-            replace(worker, silent=0.0, attempt=0),
+            replace(lost, silent=0.0, attempt=0, moving=bool(why)),
             Delete((_here(worker, seen),)),
-            f"{worker.tpu} is {seen.node}: it is recreated",
+            words,
         )
-    worker = replace(worker, since=0.0)
+    worker = learning.came(worker, now)
     return _program(worker, seen, now) if worker.wanted == "work" else Decision(replace(worker, message=""))
 
 
@@ -87,7 +91,7 @@ def dead(worker: Worker, seen: Seen) -> bool:
 
 
 def refused(
-    worker: Worker, act: object, words: str, *, for_good: bool, denied: bool = False
+    worker: Worker, act: object, words: str, now: float, *, for_good: bool, denied: bool = False
 ) -> Decision[Worker] | None:
     """Return the decision after Google refused a request for lack of capacity or quota.
 
@@ -99,7 +103,8 @@ def refused(
         return Decision(replace(worker, state="failed", message=words), note=words)
     if len(worker.zones) == 1:
         return Decision(replace(worker, state="failed", message=words), note=words) if for_good else None
-    return Decision(replace(worker, moving=True, message=words), note=words if worker.message != words else "")
+    moving = replace(learning.gave_up(worker, now), moving=True, message=words)
+    return Decision(moving, note=words if worker.message != words else "")
 
 
 def _here(worker: Worker, seen: Seen) -> Target:
@@ -119,7 +124,7 @@ def _foreign(worker: Worker, seen: Seen, now: float) -> Decision[Worker]:
             return Decision(there, note=f"{worker.slot} is {there.tpu} in {there.zone}")
     words = foreign_words(worker, seen.owner)
     if not worker.distinct and not seen.mixed:
-        other = replace(worker, distinct=True, moving=False, since=0.0, silent=0.0, attempt=0, message="")
+        other = replace(worker, distinct=True, moving=False, since=0.0, held=0.0, silent=0.0, attempt=0, message="")
         return Decision(other, note=f"{words}: {other.tpu} is used instead")
     blocked = _targets(tuple(one for one in seen.elsewhere if one.blocked))
     said = words if worker.message != words else ""
@@ -133,7 +138,7 @@ def _taken(worker: Worker, one: Found) -> Worker | None:
     for distinct in (worker.distinct, not worker.distinct):
         there = replace(worker, zone=one.zone, distinct=distinct, used=_with(worker.used, one.zone))
         if there.tpu == one.name:
-            return replace(there, moving=False, since=0.0, silent=0.0, attempt=0)
+            return replace(there, moving=False, since=0.0, held=0.0, silent=0.0, attempt=0)
     return None
 
 
@@ -160,6 +165,7 @@ def _gather(worker: Worker, seen: Seen) -> Decision[Worker] | None:
 
 def _clear(worker: Worker, seen: Seen, now: float) -> Decision[Worker]:
     """Delete all objects of a worker, in every zone in which it was requested."""
+    worker = learning.released(worker, now)
     left = _targets(seen.elsewhere)
     leaving = "DELETING" in (seen.node, seen.queued)
     if (seen.node is not None or seen.queued is not None) and not leaving:
@@ -180,17 +186,17 @@ def _move(worker: Worker, seen: Seen) -> Decision[Worker]:
         return Decision(worker)
     if seen.node is not None or seen.queued is not None:
         return Decision(worker, Delete((_here(worker, seen),)))
-    following = worker.zones[(worker.zones.index(worker.zone) + 1) % len(worker.zones)]
+    following, why = learning.following(worker, seen)
     moved = replace(worker, zone=following, moving=False, since=0.0, attempt=0)  # not requested there yet
-    return Decision(moved, note=f"{worker.tpu} is unavailable: {moved.tpu} is requested instead")
+    return Decision(moved, note=f"{worker.tpu} is unavailable: {moved.tpu} is requested instead" + (why and f"; {why}"))
 
 
 def _request(worker: Worker, seen: Seen, now: float) -> Decision[Worker]:
     # Without `since` it was not requested yet, however long ago the last round was.
     late = worker.since > 0.0 and now - worker.since >= worker.move_after and len(worker.zones) > 1
-    worker = replace(worker, silent=0.0, attempt=0, since=worker.since or now)
+    worker = replace(learning.lost(worker, now), silent=0.0, attempt=0, since=worker.since or now)
     if seen.queued is None and late:  # a request without a queue failed
-        return Decision(replace(worker, moving=True))
+        return Decision(replace(learning.gave_up(worker, now), moving=True))
     if seen.queued is None:
         if blind := [zone for zone in seen.hidden if zone in worker.used]:
             words = f"{blind[0]} cannot be listed: {worker.slot} may be there, so it is not requested in {worker.zone}"
@@ -203,11 +209,12 @@ def _request(worker: Worker, seen: Seen, now: float) -> Decision[Worker]:
         short = seen.queued == "WAITING_FOR_RESOURCES"
         words = f"{worker.zone} has no {worker.tpu_type} available now" if short else f"{worker.tpu} is being created"
         if short and late:
-            return Decision(replace(worker, moving=True, message=words), Delete((_here(worker, seen),)))
+            moving = replace(learning.gave_up(worker, now), moving=True, message=words)
+            return Decision(moving, Delete((_here(worker, seen),)))
         return Decision(replace(worker, message=words))
     moving = seen.queued == "FAILED" and is_stockout(seen.error) and len(worker.zones) > 1
     words = seen.error or f"the request for {worker.tpu} is {seen.queued}"
-    changed = replace(worker, moving=moving, message=words)
+    changed = replace(learning.gave_up(worker, now) if moving else worker, moving=moving, message=words)
     return Decision(changed, Delete((_here(worker, seen),)), words if worker.message != words else "")
 
 
@@ -251,7 +258,8 @@ def _unseen(worker: Worker, seen: Seen, now: float) -> Decision[Worker]:
     if dead(worker, seen):
         words = f"{worker.tpu} has not answered for {seen.proven:.0f} s in which other hosts of {worker.zone} did, and"
         words = f"{words} nothing of it came to the bucket: it is recreated"
-        return Decision(replace(worker, silent=0.0, attempt=0), Delete((_here(worker, seen),)), words)
+        gone = replace(learning.released(worker, now), silent=0.0, attempt=0)
+        return Decision(gone, Delete((_here(worker, seen),)), words)
     worker = replace(worker, silent=worker.silent or now)
     if not 0.0 <= now - worker.silent < SAID_SECONDS:
         said = seen.unseen or "it has published no host key yet"

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from msgspec.structs import replace
 
 from tpukit.core.clock import Clock
 from tpukit.core.errors import Denied, Invalid, NoCapacity, TpukitError, Transient
+from tpukit.fleet import learning
 from tpukit.fleet.act import Acting
 from tpukit.fleet.decide import decide, refused
 from tpukit.fleet.listing import Recent
@@ -18,10 +21,13 @@ from tpukit.fleet.progress import Progress
 from tpukit.fleet.records import ACTIVE, WORKERS, Worker
 from tpukit.fleet.seen import READY, Seen
 from tpukit.fleet.wishes import discard, forget_seen, of, want
+from tpukit.goodput.zone_odds import Offer
 from tpukit.kernel import Decision, Kernel, Leases
 from tpukit.kernel.store import Entry, Holder, Store, everything
 
 __all__ = ["Driver", "FleetUse", "discard", "forget_seen", "of", "want"]
+LEARNT_SECONDS = 600.0
+"""Maximum age of what other workers learnt of zones."""
 OBJECTS_SECONDS = 10.0
 """Maximum age of the list of the bucket."""
 LONGEST_LOOK = 60.0
@@ -47,8 +53,12 @@ class FleetUse:
         progress: Callable[[str], Progress],
         clock: Clock,
         say: Callable[[str, str], None] = lambda key, text: None,
+        everyone: Callable[[], Sequence[Worker]] = lambda: (),
     ) -> None:
+        """Initialize. `everyone` reads the workers of all fleets, also those that are gone, for what they learnt."""
         self._acting, self._progress, self._clock, self._say = acting, progress, clock, say
+        self._everyone = everyone
+        self._learnt: tuple[float, Sequence[Worker]] = (-math.inf, ())  # when it was read
         self._recent = Recent(acting.client, clock.monotonic)
         self._marks: dict[str, tuple[object, float]] = {}  # latest sign of progress of each worker, and when
         self._silence: dict[str, tuple[object, float, float]] = {}  # mark, proven seconds, last look
@@ -64,7 +74,20 @@ class FleetUse:
     def observe(self, group: str, entries: Sequence[Entry[Worker]]) -> Mapping[str, Seen | TpukitError]:
         workers = {entry.key: entry.value for entry in entries}
         seen = observe(self._acting.client, self._acting.reach, workers, self._made, self._recent)
-        return {key: self._judged(group, key, one) for key, one in seen.items()}
+        offered = {key: dataclasses.replace(one, offers=self._offers(workers[key])) for key, one in seen.items()}
+        return {key: self._judged(group, key, one) for key, one in offered.items()}
+
+    def _offers(self, worker: Worker) -> tuple[Offer, ...]:
+        """Return the zones of a worker that may move, with what all workers learnt of them lately."""
+        if len(worker.zones) == 1:
+            return ()
+        now = self._clock.monotonic()
+        at, learnt = self._learnt
+        if now - at >= LEARNT_SECONDS:
+            with suppress(TpukitError):  # without it, only what this worker learnt counts
+                learnt = self._everyone()
+            self._learnt = now, learnt
+        return learning.offers(worker, learnt, self._clock.now())
 
     def decide(self, worker: Worker, seen: Seen | None, now: float) -> Decision[Worker]:
         return Decision(worker) if seen is None else decide(worker, seen, now)
@@ -79,7 +102,7 @@ class FleetUse:
         denied = isinstance(error, Denied)
         if denied and not self._lasts(worker.tpu):
             return None
-        return refused(worker, act, str(error), for_good=isinstance(error, Invalid), denied=denied)
+        return refused(worker, act, str(error), now, for_good=isinstance(error, Invalid), denied=denied)
 
     def _lasts(self, tpu: str) -> bool:
         """Return whether creating the TPU VM has been denied for long.
@@ -159,7 +182,7 @@ class Driver:
         self.leases = Leases(store, holder, clock)
         if workers:
             self.leases.keep()
-        use = FleetUse(acting, progress, clock, complain)
+        use = FleetUse(acting, progress, clock, complain, lambda: [entry.value for entry in everything(store, WORKERS)])
         self.kernel: Kernel[Worker, Seen] = Kernel(
             store, use, self.leases, clock, workers=workers, report=report, complain=complain
         )

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from tpukit.goodput.zone_odds import Odds
 from tpukit.kernel.store import Kind
 
 FLEET, SLOT, OWNER, STORE = "tpukit-fleet", "tpukit-fleet-worker", "tpukit-fleet-owner", "tpukit-fleet-store"
@@ -68,6 +69,8 @@ class Worker(msgspec.Struct, frozen=True):
     asked: float = 0.0  # time of the last request
     launched: int = 0  # the highest number of its launches
     unattended: float = 0.0  # seconds without a driver after which its TPU VM ends itself; 0: never
+    held: float = 0.0  # since when its TPU VM is READY; 0: it is not, or this is not known
+    odds: dict[str, Odds] = {}  # what this worker learnt of zones, kept also when it is gone
 
     @property
     def slot(self) -> str:

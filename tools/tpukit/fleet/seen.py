@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tpukit.goodput.zone_odds import Offer
+
 COMING = ("CREATING", "STARTING", "RESTARTING", "REIMAGING", "REPAIRING", "UNHIDING")
 WAITING = ("CREATING", "ACCEPTED", "WAITING_FOR_RESOURCES", "PROVISIONING", "")
 READY = ("READY", "")
@@ -64,6 +66,7 @@ class Seen:
     witness: bool = False  # another host of this zone responded in the same round
     beat: str = ""  # of the worker's claim in the bucket: changes with every renewal
     proven: float = 0.0  # seconds of silence while others of its zone responded and the bucket showed no life
+    offers: tuple[Offer, ...] = ()  # its zones with prices and what all workers learnt of them; empty: it has only one
 
 
 @dataclass(frozen=True, slots=True)

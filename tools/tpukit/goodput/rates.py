@@ -47,8 +47,17 @@ def of_plan(plan: Plan) -> Rate:
     capacity = plan.spec.capacity
     if not isinstance(capacity, str):
         return Rate(None, "the price of a reservation is in its contract", capacity="reservation")
-    region = plan.settings.region or ""
-    return _rate(plan.slice.name, plan.slice.machine_type, plan.spec.slices, capacity, region, "")
+    return _of_plan(plan, capacity)
+
+
+def list_price(plan: Plan) -> float | None:
+    """Return USD an hour for the slices of a plan by list prices, a reservation at the on-demand price."""
+    return _of_plan(plan, plan.spec.capacity if isinstance(plan.spec.capacity, str) else "on-demand").usd
+
+
+def _of_plan(plan: Plan, capacity: str) -> Rate:
+    region, zone = plan.settings.region or "", plan.vms.zone if plan.vms else ""
+    return _rate(plan.slice.name, plan.slice.machine_type, plan.spec.slices, capacity, region, zone)
 
 
 def of_slices(slice_: Slice, count: int, capacity: str) -> Rate:

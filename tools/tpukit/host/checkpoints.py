@@ -69,6 +69,10 @@ class Checkpoints:
         cannot be read is kept until its step is saved again, because the fault may be temporary. Return None if nothing
         has been saved: the caller then starts from the beginning. Raise if no saved checkpoint can be read.
         """
+        with self._host.pulse.doing("restoring"):
+            return self._restore_latest(abstract_state, data)
+
+    def _restore_latest(self, abstract_state: Any, data: DataIterator) -> tuple[Any, int] | None:
         first_error: Exception | None = None
         for step in sorted(self._manager.all_steps(), reverse=True):
             state, position, sums, error = self._read(step, abstract_state)
@@ -117,10 +121,16 @@ class Checkpoints:
 
     def save(self, step: int, state: Any, data: DataIterator) -> None:
         """Start saving `step`. Returns when `state` may be overwritten, long before the checkpoint is complete."""
-        import orbax.checkpoint as ocp
-
         if step == self._requested:
             return
+        with self._host.pulse.doing("saving"):
+            self._save(step, state, data)
+        self._requested = step
+        self._host.flush()
+
+    def _save(self, step: int, state: Any, data: DataIterator) -> None:
+        import orbax.checkpoint as ocp
+
         if step in self._manager.all_steps():  # it could not be read on resume
             self._manager.delete(step)
         self._manager.save(
@@ -132,12 +142,11 @@ class Checkpoints:
             ),
             force=True,  # due() and Host.leaving() have already decided
         )
-        self._requested = step
-        self._host.flush()
 
     def close(self) -> None:
         """Wait until everything is written, and report it."""
-        self._manager.close()
+        with self._host.pulse.doing("saving"):
+            self._manager.close()
         self._saved = self._requested
         self._host.report(saved=self._saved)
         self._host.flush()

@@ -12,8 +12,10 @@ import math
 import operator
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from tpukit.host.trace import Trace
@@ -22,6 +24,8 @@ _log = logging.getLogger(__name__)
 
 LINE = "tpukit-progress "
 """Prefix of a log line that holds the values as JSON."""
+BEAT_LINES = 30.0
+"""Least seconds between two lines that only say that this process lives."""
 
 
 class Progress:
@@ -47,36 +51,57 @@ class Progress:
         self._last_write = self._printed_at = -math.inf
         self._printed: dict[str, object] = {}
         self._values: dict[str, object] = {}
+        self._announced: dict[str, object] = {}
         self._pending = False
         self._warned = False
+        self._updated = -math.inf
+        self._lock = threading.Lock()  # beats come from a thread of their own
 
     def update(self, values: Mapping[str, object]) -> None:
         """Merge `values` into the known ones, and write them unless `interval` has not passed yet."""
         new = {name: _json_safe(value) for name, value in values.items()} | {"time": time.time()}
-        self._values.update(new)
-        if self._trace:
-            self._trace.write({name: _traced(values.get(name), value) for name, value in new.items()})
-        self._pending = True
-        now = self._clock()
-        if now - self._last_write >= self._interval:
-            self._write()
-        # The saved step decides how a lost attempt is judged, so report it immediately.
-        if now - self._printed_at >= self._lines or self._values.get("saved") != self._printed.get("saved"):
-            self._print()
+        with self._lock:
+            self._values.update(new)
+            if self._trace:
+                self._trace.write({name: _traced(values.get(name), value) for name, value in new.items()})
+            self._pending = True
+            now = self._updated = self._clock()
+            if now - self._last_write >= self._interval:
+                self._write()
+            # The saved step decides how a lost attempt is judged, so report it immediately.
+            if now - self._printed_at >= self._lines or self._values.get("saved") != self._printed.get("saved"):
+                self._print()
 
     def announce(self) -> None:
         """Report that steps will follow, so that a program that hangs before its first one is noticed."""
-        text = json.dumps({"starting": True, "time": time.time()})
+        self._announced = {"starting": True, "time": time.time()}
+        text = json.dumps(self._announced)
         if self._path is not None:
             self._replace(text)
         if self._lines:
             sys.stdout.write(f"{LINE}{text}\n")
             sys.stdout.flush()
 
+    def beat(self, signs: Mapping[str, object], quiet: float) -> None:
+        """Write signs of life beside the last values, unless something was reported within `quiet` seconds."""
+        with self._lock:
+            now = self._clock()
+            if now - self._updated < quiet:
+                return
+            text = json.dumps({**(self._values or self._announced), **signs})
+            if self._path is not None:
+                self._replace(text)
+            if self._lines and now - self._printed_at >= max(self._lines, BEAT_LINES):
+                self._printed_at = now
+                # Not through sys.stdout: a thread that holds its lock when Python ends makes it abort.
+                with suppress(OSError, ValueError):  # a notebook's output has no file
+                    os.write(sys.stdout.fileno(), f"{LINE}{text}\n".encode())
+
     def flush(self) -> None:
         """Write pending values."""
-        self._write()
-        self._print()
+        with self._lock:
+            self._write()
+            self._print()
 
     def _print(self) -> None:
         if self._lines and self._values != self._printed:

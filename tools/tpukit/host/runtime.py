@@ -17,6 +17,7 @@ from types import FrameType, TracebackType
 from typing import Any, NoReturn
 
 from tpukit.host.progress import Progress
+from tpukit.host.pulse import Pulse
 from tpukit.host.scalars import Scalars
 from tpukit.host.trace import Trace
 from tpukit.host.world import World, read
@@ -37,6 +38,7 @@ class Host:
         self.scalars = Scalars(f"{world.workdir}/tensorboard/train")
         self._trace = Trace(world.trace, world.attempt, world.index)
         self._progress = Progress(world.progress, lines=world.progress_lines, trace=self._trace)
+        self.pulse = Pulse(self._progress)
         self._terminating = False
         if world.hosts == 1:
             signal.signal(signal.SIGTERM, self._remember)
@@ -113,6 +115,7 @@ class Host:
         self.scalars.flush()
 
     def close(self) -> None:
+        self.pulse.stop()
         self._progress.flush()
         self.scalars.close()
 
@@ -135,6 +138,8 @@ def start() -> Host:
         _exit_without_peers_after_an_error()
     host = Host(world)
     host.announce()
+    host.pulse.start()
+    atexit.register(host.pulse.stop)
     return host
 
 

@@ -125,9 +125,10 @@ class Cluster:
         way: Literal["merge", "strategic-merge", "json"] = "merge",
         uid: str = "",
         version: str = "",
+        dry_run: bool = False,
         seconds: float = ANSWER_SECONDS,
     ) -> Doc:
-        """Change an object.
+        """Change an object. A dry run returns all errors and changes nothing.
 
         With `uid` or `version`, raise Conflict if another object or a later version has the name. Neither works with
         a list as `change`.
@@ -137,7 +138,8 @@ class Cluster:
             change = {**change, "metadata": {**(change.get("metadata") or {}), **expected}}
         content = f"application/{way}-patch+json"
         path = KINDS[kind].path(namespace, name, part)
-        return self.call("PATCH", path, body=change, content=content, seconds=seconds)
+        query = {"dryRun": "All"} if dry_run else None
+        return self.call("PATCH", path, query, body=change, content=content, seconds=seconds)
 
     def delete(
         self,

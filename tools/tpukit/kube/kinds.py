@@ -53,6 +53,7 @@ KINDS = {
     "ValidatingWebhookConfiguration": Kind(
         "admissionregistration.k8s.io/v1", "validatingwebhookconfigurations", namespaced=False
     ),
+    "PriorityClass": Kind("scheduling.k8s.io/v1", "priorityclasses", namespaced=False),
     "JobSet": Kind("jobset.x-k8s.io/v1alpha2", "jobsets"),
     "ClusterQueue": Kind("kueue.x-k8s.io/v1beta2", "clusterqueues", namespaced=False),
     "Cohort": Kind("kueue.x-k8s.io/v1beta2", "cohorts", namespaced=False),

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from tpukit.core.errors import NotFound, Problem, TpukitError
 from tpukit.goodput.causes import Cause
+from tpukit.goodput.eviction import EvictionCost
 from tpukit.jobs.plan import Plan
 from tpukit.jobs.reasons import Reason, State
 from tpukit.jobs.records import Attempt, Job
@@ -89,7 +90,24 @@ class HostView:
     heard: float = 0.0  # on the driver's monotonic clock: when its progress was last read; 0: not yet
     pace: float = 0.0  # maximum seconds between two of its reports; infinite: not known yet
     early: bool = False  # its steps are readable, and it has reported at most one since it began
+    beat: float = 0.0  # on the host's monotonic clock: its last sign of life after that step; 0: none
+    cpu: float = 0.0  # seconds of processor time by then
+    saves: bool = False  # it was saving or restoring then
     idle: float = 0.0  # seconds for which its progress was readable but unchanged; set by the driver
+    excused: float = 0.0  # of those, seconds in which a host of the attempt computed or saved; set by the driver
+    frozen: bool = False  # it gives no sign of life while another does; set by the driver
+
+
+@dataclass(frozen=True, slots=True)
+class QueueCost:
+    """The cost of evicting a job, to be written on its entry of the queue if that has not changed since."""
+
+    entry: str  # the name of the entry
+    uid: str
+    version: str
+    priority: int
+    boost: int | None  # as it is written there now
+    cost: EvictionCost | None  # None: the job does not run, and has no cost
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +118,7 @@ class FollowUp:
     leave: tuple[str, ...] = ()  # hosts to stop because one of their peers failed
     grace: float = 0.0  # seconds until those are killed
     renew: bool = False  # extend the limit of max.unattended
+    queue_cost: QueueCost | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,8 +20,13 @@ if TYPE_CHECKING:
     from tpukit.places.capabilities import Capabilities
 
 
-def places(root: Path, clock: Clock, sender: Callable[[], str]) -> Mapping[str, Place]:
-    """Return the places by name. `sender` marks what this store sends to shared places."""
+def places(
+    root: Path, clock: Clock, sender: Callable[[], str], serving: Callable[[str], None] | None = None
+) -> Mapping[str, Place]:
+    """Return the places by name. `sender` marks what this store sends to shared places.
+
+    `serving`: the process drives jobs for all, and takes remarks about places here.
+    """
 
     def local() -> Place:
         from tpukit.places.local.place import LocalPlace
@@ -31,7 +36,7 @@ def places(root: Path, clock: Clock, sender: Callable[[], str]) -> Mapping[str, 
     def gke() -> Place:
         from tpukit.places.gke import GkePlace
 
-        return GkePlace(root, clock, cache(sender))  # called for every job in every round
+        return GkePlace(root, clock, cache(sender), serving=serving)  # called for every job in every round
 
     def tpu_vm() -> Place:
         from tpukit.places.tpu_vm import TpuVmPlace

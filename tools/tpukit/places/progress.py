@@ -32,6 +32,9 @@ class Progress:
     planned: int | None = None  # the same for display only: something may follow the last step
     pace: float = 0.0  # the longest time between two reports; infinite: not known yet; 0: it reports every step
     early: bool = False  # its steps are readable, and it has shown at most one since it began
+    beat: float = 0.0  # on the host's monotonic clock: its last sign of life after that step; 0: none
+    cpu: float = 0.0  # seconds of processor time by then
+    saves: bool = False  # it was saving or restoring then
 
     @property
     def finished(self) -> bool:
@@ -55,6 +58,9 @@ def parse(text: bytes | str, now: float) -> Progress:
         total=_count(values.get("total")),
         planned=_count(values.get("steps")),
         early=step is None and values.get("starting") is True,
+        beat=_number(values.get("beat")) or 0.0,
+        cpu=_number(values.get("cpu")) or 0.0,
+        saves=values.get("doing") in ("saving", "restoring"),
     )
 
 
@@ -65,7 +71,8 @@ def first_of(reported: Progress, printed: Callable[[], Progress]) -> Progress:
     shown = printed()
     if not reported.early or shown.step is not None:
         return shown
-    return replace(shown, early=True, moved=max(shown.moved, reported.moved))
+    signs = {"beat": reported.beat, "cpu": reported.cpu, "saves": reported.saves}
+    return replace(shown, early=True, moved=max(shown.moved, reported.moved), **signs)
 
 
 def read(path: Path, now: float) -> Progress:

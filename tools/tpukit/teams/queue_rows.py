@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tpukit.teams import naming, shares, workloads
+from tpukit.teams import boosts, naming, shares, workloads
 from tpukit.teams.waiting import Queues, flavors_of, why
 from tpukit.teams.workloads import CHIPS, Doc
 
@@ -20,6 +20,8 @@ class JobRow:
     tpu: str  # 2 × v4-16
     since: str  # when it got its slices, lost them, or was created
     why: str  # it waits, or may lose its slices
+    eviction_usd: float | None = None  # what it would repeat if it were evicted; None: not written on its Workload
+    unsaved_s: float | None = None  # the seconds of work in that
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +112,7 @@ def _waiting(workload: Doc, place: int | None, queues: Queues) -> JobRow:
 
 
 def _row(workload: Doc, state: str, queue: str, place: int | None, since: str, note: str) -> JobRow:
+    cost = boosts.published(workload) if state == "runs" else None
     return JobRow(
         workloads.team(workload),
         workloads.job(workload),
@@ -120,6 +123,8 @@ def _row(workload: Doc, state: str, queue: str, place: int | None, since: str, n
         naming.slices_of(workload),
         since,
         note,
+        cost.usd if cost else None,
+        cost.unsaved if cost else None,
     )
 
 

@@ -39,4 +39,9 @@ def test_jobs_that_are_being_deleted_keep_their_quota_until_their_pods_end():
     """Kueue 0.18.0 to 0.19.2 return it too early (https://github.com/kubernetes-sigs/kueue/issues/12820)."""
     document = yaml.safe_load(kueue_deployment.configuration().read_bytes())
     config = yaml.safe_load(document["data"]["controller_manager_config.yaml"])
-    assert config["featureGates"] == {"FinishOrphanedWorkloads": False}
+    assert config["featureGates"]["FinishOrphanedWorkloads"] is False
+
+
+def test_kueue_follows_what_evictions_cost():
+    config = yaml.safe_load(yaml.safe_load(kueue_deployment.configuration().read_bytes())["data"].popitem()[1])
+    assert config["featureGates"]["PriorityBoost"] is True

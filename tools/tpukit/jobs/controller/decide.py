@@ -23,6 +23,11 @@ HANG_GRACE = 1.0
 """Seconds of grace for a hung host, which does not save anyway."""
 
 
+EXCUSED_MOST = 3600.0
+"""Longest time for which computing or saving without a step excuses an attempt, because a program may also spin.
+
+If the job file sets max.stall, nothing is excused.
+"""
 PACES = 3.0
 """Multiple of a host's longest earlier silence for which the host may be silent."""
 
@@ -234,8 +239,11 @@ def _stalled(hosts: tuple[HostView, ...], stall: float, *, early: bool) -> str:
     reporting = [host for host in hosts if host.step is not None or (early and host.early)]
     if not reporting or any(host.idle < _patience(host, stall, early) for host in reporting):
         return ""
-    return min(reporting, key=lambda host: (host.state != "stopped", host.moved, host.step or 0)).name
+    return min(reporting, key=lambda host: (host.state != "stopped", not host.frozen, host.moved, host.step or 0)).name
 
 
-def _patience(host: HostView, stall: float, early: bool) -> float:
-    return stall if early and host.early else max(stall, PACES * host.pace)
+def _patience(host: HostView, stall: float, given: bool) -> float:
+    if given and host.early:
+        return stall
+    excused = 0.0 if given else min(host.excused, EXCUSED_MOST)
+    return max(stall, PACES * host.pace) + excused

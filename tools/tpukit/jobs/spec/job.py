@@ -145,7 +145,7 @@ class Max(Model):
         DURATION,
         "Time without a new step after which the job counts as hung. If you set it, it includes the time before the"
         " first step of a program that calls tpukit.host.start(), and the time before the second step that a program"
-        " prints.",
+        " prints. If not, up to an hour is left out in which a program with tpukit.host computes or saves.",
         "10m",
         default=600,
     )

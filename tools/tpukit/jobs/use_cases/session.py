@@ -129,10 +129,13 @@ def open_store() -> Store:
     return open_store(settings.store(), paths.state())
 
 
-def open_places(clock: Clock, sender: Callable[[], str]) -> Mapping[str, Place]:
+def open_places(
+    clock: Clock, sender: Callable[[], str], serving: Callable[[str], None] | None = None
+) -> Mapping[str, Place]:
+    """Return the places. `serving`: the process drives jobs for all, and takes remarks about places here."""
     from tpukit.places import by_name
 
-    return by_name.places(paths.data(), clock, sender)
+    return by_name.places(paths.data(), clock, sender, serving)
 
 
 def sender_of(one: Store) -> str:

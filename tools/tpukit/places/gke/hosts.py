@@ -200,6 +200,9 @@ def _view(
         heard=heard,
         pace=said.pace,
         early=said.early,
+        beat=said.beat,
+        cpu=said.cpu,
+        saves=said.saves,
     )
 
 

@@ -13,6 +13,7 @@ from tpukit.places.base import FollowUp, Handle, Observation
 from tpukit.places.gke import attempts, failure, followed_logs, hosts, pending, stuck
 from tpukit.places.gke.attempts import Event, Position, Where
 from tpukit.places.gke.charging import DOUBTED, Judge, Judged
+from tpukit.places.gke.eviction_costs import EvictionCosts
 from tpukit.places.gke.evidence import Evidence, begun, key_of
 from tpukit.places.gke.hosts import Records
 from tpukit.places.gke.jobsets import (
@@ -40,6 +41,7 @@ class Observer:
     clock: Clock
     sender: Callable[[], str]
     renewal: Renewal
+    eviction_costs: EvictionCosts | None = None  # None: this process writes none
     without_image: dict[str, float] = field(default_factory=dict)  # start times, by attempt
 
     @property
@@ -56,7 +58,14 @@ class Observer:
             except TpukitError as error:
                 listings[team] = error
         self._follow(handles, listings)
-        return [self._one(handle, listings[handle.plan.team]) for handle in handles]
+        seen = [self._one(handle, listings[handle.plan.team]) for handle in handles]
+        if self.eviction_costs is None:
+            return seen
+        return self.eviction_costs.noted(handles, seen, [self._workload(one, listings) for one in handles])
+
+    def _workload(self, handle: Handle, listings: Mapping[str, Listing | TpukitError]) -> Doc | None:
+        listing = listings[handle.plan.team]
+        return None if isinstance(listing, TpukitError) else listing.state(handle.plan.id, self.sender()).workload
 
     def _follow(self, handles: Sequence[Handle], listings: Mapping[str, Listing | TpukitError]) -> None:
         running: dict[str, followed_logs.Running] = {}

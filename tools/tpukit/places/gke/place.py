@@ -35,6 +35,7 @@ from tpukit.places.base import (
 )
 from tpukit.places.capabilities import GKE
 from tpukit.places.gke.clusters import Clusters
+from tpukit.places.gke.eviction_costs import EvictionCosts
 from tpukit.places.gke.evidence import Evidence
 from tpukit.places.gke.jobsets import host_of, phase
 from tpukit.places.gke.namespace import Lister, allowed
@@ -59,6 +60,7 @@ class _Connected:
     pod_logs: PodLogs
     observer: Observer
     renewal: Renewal
+    eviction_costs: EvictionCosts | None
 
     def close(self) -> None:
         self.pod_logs.close()
@@ -79,12 +81,17 @@ class GkePlace:
         log_workers: int = 4,
         connect: Callable[[Cluster, Clock], Lister] = Lister,
         workdirs: Workdirs | None = None,
+        serving: Callable[[str], None] | None = None,
     ) -> None:
-        """Initialize. `sender`: this store's mark on what it sends. `log_workers`: log-reading threads per cluster."""
+        """Initialize. `sender`: this store's mark on what it sends. `log_workers`: log-reading threads per cluster.
+
+        `serving`: this process drives jobs for all, so it also writes what their eviction costs, and reports here if a
+        cluster does not take it.
+        """
         self._root, self._clock, self._sender = root, clock, sender
         self._log_workers, self._connect = log_workers, connect
         self.clusters = clusters or Clusters(clock)
-        self._workdirs = workdirs
+        self._workdirs, self._serving = workdirs, serving
         self._connected: dict[int, _Connected] = {}
         self._sweepers: dict[int, Sweeper] = {}  # by cluster
         self._lock = threading.Lock()
@@ -164,11 +171,13 @@ class GkePlace:
         return connection.observer.observe(handles)
 
     def follow_up(self, handle: Handle, what: FollowUp) -> None:
+        connection = self._connection(handle.plan)
         if what.renew:
-            connection = self._connection(handle.plan)
             state = connection.lister.fresh(handle.plan.team, handle.plan.id)
             if state.sender == self._sender():
                 connection.renewal.renew(handle, state)
+        if what.queue_cost and connection.eviction_costs:
+            connection.eviction_costs.write(handle.plan.team, what.queue_cost)
 
     def logs(self, handle: Handle, host: str = "", *, follow: bool = False) -> Iterator[Line]:
         return self._log_reader(handle.plan).logs(handle, host, follow=follow)
@@ -294,12 +303,10 @@ class GkePlace:
                 lister = self._connect(cluster, self._clock)
                 pod_logs = PodLogs(self._clock, self._log_workers)
                 renewal = Renewal(cluster, self._clock)
-                known = self._connected[id(cluster)] = _Connected(
-                    lister,
-                    pod_logs,
-                    Observer(Evidence(lister, pod_logs, self._cache), self._clock, self._sender, renewal),
-                    renewal,
-                )
+                costs = EvictionCosts(cluster, self._clock, self._serving) if self._serving else None
+                evidence = Evidence(lister, pod_logs, self._cache)
+                observer = Observer(evidence, self._clock, self._sender, renewal, costs)
+                known = self._connected[id(cluster)] = _Connected(lister, pod_logs, observer, renewal, costs)
         return known
 
     def _sending(self, plan: Plan) -> Sending:

@@ -482,6 +482,9 @@ def _view(name: str, index: int, hosts: int, state: PodState, said: Progress, he
         heard=heard,
         pace=said.pace,
         early=said.early,
+        beat=said.beat,
+        cpu=said.cpu,
+        saves=said.saves,
     )
 
 

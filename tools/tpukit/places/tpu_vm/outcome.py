@@ -193,4 +193,7 @@ def _view(handle: Handle, machines: Machines, index: int, report: Report, heard:
         heard=heard if state is not None else 0.0,
         pace=said.pace,
         early=said.early,
+        beat=said.beat,
+        cpu=said.cpu,
+        saves=said.saves,
     )
