@@ -48,12 +48,27 @@ def test_seed_replays_to_the_byte_in_another_process_with_another_hash_seed(simu
         assert done.stdout.strip() == str(here)
 
 
-def test_line_of_the_page_replays_a_seed_with_its_history():
-    (line,) = (one for one in commands("tests/simulation/README.md") if "--seed " in one)
-    argv = ["bash", "-euc", line.replace("../.venv/bin/python", sys.executable)]
-    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True)
+def typed(command: str, more: str = "") -> str:
+    """Run the line of the page that begins with a command, and return what it prints."""
+    line = next(one for one in commands("tests/simulation/README.md") if command in one)
+    # The environment that runs the tests is the one that `make` would create.
+    env = {**os.environ, "MAKEFLAGS": "--assume-old=.venv/.ready"}
+    argv = ["bash", "-euc", f"{line}{more}".replace("../.venv/bin/python", sys.executable)]
+    done = subprocess.run(argv, cwd=ROOT, env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr
-    assert "no violation\ntrace " in done.stdout
+    return done.stdout
+
+
+def test_line_of_the_page_replays_a_seed_with_its_history():
+    assert "no violation\ntrace " in typed("--seed ")
+
+
+def test_line_of_the_page_runs_a_range_of_seeds():
+    assert "2 seeds" in typed("make simulate", " SEEDS=2")
+
+
+def test_line_of_the_page_finds_that_a_fix_was_removed():
+    assert ": 0 (bought) |" in typed("mutations --seeds", " --only 'pods whose affinity'")
 
 
 def test_world_does_not_depend_on_the_worlds_before_it(simulator):

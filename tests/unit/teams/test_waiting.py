@@ -4,6 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tpukit import catalogue
+from tpukit.jobs.render.pool_kinds import PoolKind
 from tpukit.teams import boosts, queue_rows, waiting, workloads
 from tpukit.teams.waiting import Queues
 
@@ -175,6 +177,25 @@ def test_job_of_a_shape_that_the_queue_has_not_names_the_shape():
     assert why(workload("a", selector={"tpukit.dev/pool": "gpu"})) == (
         "ClusterQueue tpu has no quota of nodes with tpukit.dev/pool=gpu"
     )
+
+
+def test_spot_job_while_all_spot_slices_are_free_is_told_of_the_taint_that_it_does_not_tolerate_and_of_nothing_else():
+    spot = PoolKind(catalogue.find("v4-16"), "spot")
+    ((key, value),) = spot.taints
+    taint = {"key": key, "value": value, "effect": "NoSchedule"}
+    flavor = {"metadata": {"name": spot.flavor}, "spec": {"nodeLabels": spot.labels, "nodeTaints": [taint]}}
+    queue = cluster_queue()
+    queue["spec"]["resourceGroups"][0]["flavors"][0]["name"] = spot.flavor
+
+    def said(*tolerations):
+        asked = workload("a", slices=2, selector=spot.labels)
+        asked["spec"]["podSets"][0]["template"]["spec"]["tolerations"] = list(tolerations)
+        return waiting.why(asked, Queues([asked], [local_queue()], [queue], [flavor, *FLAVORS]))
+
+    assert said({"key": key, "operator": "Equal", "value": value, "effect": "NoSchedule"}) == (
+        "Kueue is about to start it"
+    )
+    assert said() == f"its pods do not tolerate the taint {key}={value} of v4-16:spot: add this toleration to them"
 
 
 def test_job_held_up_by_the_limit_of_borrowing_says_so_though_slices_are_free():

@@ -11,6 +11,9 @@ from tpubox.box.emulator import ENVIRONMENT
 from tpubox.box.folder import HOST, Folder
 from tpukit.core.errors import NotFound
 
+PROVIDERS = ("registry.terraform.io", "releases.hashicorp.com")
+"""Hosts from which `terraform init` downloads providers: https://developer.hashicorp.com/terraform/internals/provider-registry-protocol."""
+
 
 def _path() -> str:
     return os.environ.get("PATH", os.defpath)
@@ -33,8 +36,9 @@ def variables(place: Folder) -> dict[str, str]:
         "TPUKIT_SETTINGS": str(home / "settings.yaml"),
         # Clients use a cluster's DNS name without naming an authority, because Google's is well known.
         "SSL_CERT_FILE": str(place.trusted),
-        # Releases are downloaded from the sandbox's copies; nothing else is reachable.
+        # Releases are downloaded from the sandbox's copies. Nothing else is reachable but Terraform's own downloads.
         "HTTPS_PROXY": f"http://{HOST}:{place.ports['addons']}",
+        "NO_PROXY": ",".join((google["NO_PROXY"], *PROVIDERS)),
         # These ssh and scp know how to reach TPU VMs; gcloud finds them by PATH too.
         "PATH": os.pathsep.join((str(place.path / "google" / "ssh" / "bin"), str(programs), _path())),
     }

@@ -6,7 +6,7 @@ the queues themselves report their usage.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
@@ -121,7 +121,9 @@ def _short(workload: Doc, queues: Queues) -> str:
     for ask in workloads.asks(workload):
         flavor = flavor_of(ask, cluster_queue, queues.flavors)
         if not flavor:
-            return f"ClusterQueue {name} has no {naming.nodes(ask.selector)}"
+            return _untolerated(ask, cluster_queue, queues.flavors) or (
+                f"ClusterQueue {name} has no {naming.nodes(ask.selector)}"
+            )
         for resource, number in ask.requests.items():
             key = flavor, resource
             need[key] = need.get(key, Decimal()) + number
@@ -230,18 +232,31 @@ def flavor_of(ask: workloads.Ask, cluster_queue: Doc, flavors: Iterable[Doc]) ->
 
     It is the first whose labels they do not contradict and whose taints they tolerate.
     """
+    return next((name for name, taints in _matching(ask, cluster_queue, flavors) if not taints), "")
+
+
+def _untolerated(ask: workloads.Ask, cluster_queue: Doc, flavors: Iterable[Doc]) -> str:
+    """Return which taint keeps these pods from the first flavor that their labels match, or "" if none matches."""
+    for name, (taint, *_) in _matching(ask, cluster_queue, flavors):
+        words = f"{taint['key']}={taint.get('value', '')}"
+        flavor = naming.flavor_name(name)
+        return f"its pods do not tolerate the taint {words} of {flavor}: add this toleration to them"
+    return ""
+
+
+def _matching(ask: workloads.Ask, cluster_queue: Doc, flavors: Iterable[Doc]) -> Iterator[tuple[str, list[Doc]]]:
+    """Yield the flavors whose labels these pods do not contradict, each with its taints that they do not tolerate."""
     specs = {one["metadata"]["name"]: one.get("spec", {}) for one in flavors}
     labels = {name: spec.get("nodeLabels", {}) for name, spec in specs.items()}
     for group in cluster_queue["spec"].get("resourceGroups", []):
-        names = [flavor["name"] for flavor in group["flavors"]]
+        names = [str(flavor["name"]) for flavor in group["flavors"]]
         keys = {key for name in names for key in labels.get(name, {})}
         wanted = {key: value for key, value in ask.selector.items() if key in keys}
         for name in names:
             has = labels.get(name, {})
-            tolerated = all(_tolerates(ask, taint) for taint in specs.get(name, {}).get("nodeTaints", []))
-            if wanted.items() <= has.items() and not ask.absent & has.keys() and tolerated:
-                return str(name)
-    return ""
+            if wanted.items() <= has.items() and not ask.absent & has.keys():
+                taints = specs.get(name, {}).get("nodeTaints", [])
+                yield name, [taint for taint in taints if not _tolerates(ask, taint)]
 
 
 def _tolerates(ask: workloads.Ask, taint: Doc) -> bool:
