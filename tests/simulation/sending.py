@@ -100,7 +100,9 @@ def _send(world: World, machine: Machine, store: Any, place: Any, driver: Any, i
                 world.cloud._create(request, name, "")
                 world.cloud.where[name] = ZONE
                 world.cloud._finish(name)
-    made = world.jobs[made.id] = place.prepare(made)
+    made = world.jobs[made.id]
+    if not made.vms or not made.vms.project:  # a command settles once which TPU VMs it names, and retries what follows
+        made = world.jobs[made.id] = place.prepare(made)
     if made.snapshot:
         _write_code(machine.root / "code" / made.snapshot.digest)
     place.share_code(made)
