@@ -63,6 +63,9 @@ module "network" {
   services_ip_range   = var.services_ip_range
   pods_range_name     = var.pods_range_name
   services_range_name = var.services_range_name
+
+  additional_pods_ip_ranges   = var.additional_pods_ip_ranges
+  additional_pods_range_names = var.additional_pods_range_names
   nodes = [
     { count = var.cpu_pool_node_count, max_pods_per_node = var.cpu_pool_max_pods_per_node },
     { count = sum(concat([0], values(module.tpu_shapes.shapes)[*].hosts)), max_pods_per_node = var.tpu_max_pods_per_node },
@@ -94,6 +97,7 @@ module "cluster" {
   subnet                  = module.network.subnet
   pods_range_name         = module.network.pods_range_name
   services_range_name     = module.network.services_range_name
+  additional_pod_ranges   = module.network.additional_pod_ranges
   authorized_networks     = var.authorized_networks
   max_pods_per_node       = var.cpu_pool_max_pods_per_node
   first_node_machine_type = var.cpu_pool_machine_type

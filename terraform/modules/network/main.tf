@@ -29,26 +29,27 @@ locals {
   nodes_needed    = sum(var.nodes[*].count) + 1
 
   prefixes      = { for name, range in local.ranges : name => tonumber(split("/", range)[1]) }
-  pods_held     = pow(2, 32 - local.prefixes.pods_ip_range)
+  pods_names    = concat(["pods_ip_range"], [for index, range in var.additional_pods_ip_ranges : "additional_pods_ip_ranges[${index}]"])
+  pods_held     = sum([for name in local.pods_names : pow(2, 32 - local.prefixes[name])])
   nodes_held    = pow(2, 32 - local.prefixes.subnet_ip_range) - 4 # Google keeps four addresses of every subnet
   pods_prefix   = max([for prefix in range(1, 29) : prefix if pow(2, 32 - prefix) >= local.pods_needed]...)
   subnet_prefix = max([for prefix in range(1, 29) : prefix if pow(2, 32 - prefix) - 4 >= local.nodes_needed]...)
 
-  ranges = {
+  ranges = merge({
     subnet_ip_range   = var.subnet_ip_range
     pods_ip_range     = var.pods_ip_range
     services_ip_range = var.services_ip_range
-  }
+  }, { for index, range in var.additional_pods_ip_ranges : "additional_pods_ip_ranges[${index}]" => range })
 
   # Of a subnet that was there before: the addresses of its ranges by name.
   existing_ranges = try({ for range in data.google_compute_subnetwork.existing[0].secondary_ip_range : range.range_name => range.ip_cidr_range }, {})
   existing_held   = { for name, range in local.existing_ranges : name => pow(2, 32 - tonumber(split("/", range)[1])) }
+  existing_pods   = concat([coalesce(var.pods_range_name, "of pods")], var.additional_pods_range_names)
   existing_nodes  = try(pow(2, 32 - tonumber(split("/", data.google_compute_subnetwork.existing[0].ip_cidr_range)[1])) - 4, 0)
 
-  range_pairs = [
-    ["subnet_ip_range", "pods_ip_range"],
-    ["subnet_ip_range", "services_ip_range"],
-    ["pods_ip_range", "services_ip_range"],
+  range_names = concat(["subnet_ip_range", "pods_ip_range", "services_ip_range"], slice(local.pods_names, 1, length(local.pods_names)))
+  range_pairs = [for pair in setproduct(range(length(local.range_names)), range(length(local.range_names))) :
+    [local.range_names[pair[0]], local.range_names[pair[1]]] if pair[0] < pair[1]
   ]
   # Two ranges overlap when they are the same seen with the wider one's prefix.
   overlaps = [
@@ -132,6 +133,15 @@ resource "google_compute_subnetwork" "this" {
     ip_cidr_range = var.services_ip_range
   }
 
+  # A range in use cannot be changed, so a cluster that exists grows by more of them.
+  dynamic "secondary_ip_range" {
+    for_each = var.additional_pods_ip_ranges
+    content {
+      range_name    = "${var.subnet_name}-pods-${secondary_ip_range.key + 1}"
+      ip_cidr_range = secondary_ip_range.value
+    }
+  }
+
   log_config {
     aggregation_interval = "INTERVAL_10_MIN"
     flow_sampling        = 0.1
@@ -144,12 +154,12 @@ resource "google_compute_subnetwork" "this" {
       error_message = "A subnet of another project (network_project_id = ${local.project}) is not made here. Write create_network = false and create_subnet = false."
     }
     precondition {
-      condition     = var.pods_range_name == null && var.services_range_name == null
-      error_message = "The ranges of a new subnet are named after it. Leave pods_range_name and services_range_name out, or write create_subnet = false."
+      condition     = var.pods_range_name == null && var.services_range_name == null && length(var.additional_pods_range_names) == 0
+      error_message = "The ranges of a new subnet are named after it. Leave pods_range_name, services_range_name and additional_pods_range_names out, or write create_subnet = false."
     }
     precondition {
       condition     = local.pods_needed <= local.pods_held
-      error_message = "pods_ip_range ${var.pods_ip_range} holds ${local.pods_held} addresses, and the nodes asked for take ${local.pods_needed} of them. Write a /${local.pods_prefix} or wider one, or lower tpu_max_pods_per_node."
+      error_message = "${join(" and ", [for name in local.pods_names : "${name} ${local.ranges[name]}"])} ${length(local.pods_names) > 1 ? "hold" : "holds"} ${local.pods_held} addresses, and the nodes asked for take ${local.pods_needed} of them. Write a /${local.pods_prefix} or wider one, or lower tpu_max_pods_per_node. A cluster that exists takes more of them: additional_pods_ip_ranges."
     }
     precondition {
       condition     = local.nodes_needed <= local.nodes_held

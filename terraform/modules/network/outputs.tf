@@ -22,8 +22,20 @@ output "pods_range_name" {
     error_message = "Subnet ${var.subnet_name} has no secondary range ${coalesce(var.pods_range_name, "for pods")}. It has: ${join(", ", keys(local.existing_ranges))}."
   }
   precondition {
-    condition     = var.create_subnet || try(local.pods_needed <= local.existing_held[var.pods_range_name], true)
-    error_message = "Range ${coalesce(var.pods_range_name, "of pods")} holds ${try(local.existing_held[var.pods_range_name], 0)} addresses, and the nodes asked for take ${local.pods_needed} of them. Take a /${local.pods_prefix} or wider one, or lower tpu_max_pods_per_node."
+    condition     = var.create_subnet || try(local.pods_needed <= sum([for name in local.existing_pods : local.existing_held[name]]), true)
+    error_message = "Range ${join(" and ", local.existing_pods)} holds ${try(sum([for name in local.existing_pods : local.existing_held[name]]), 0)} addresses, and the nodes asked for take ${local.pods_needed} of them. Take a /${local.pods_prefix} or wider one, name more in additional_pods_range_names, or lower tpu_max_pods_per_node."
+  }
+}
+
+output "additional_pod_ranges" {
+  description = "Names of the further secondary ranges of the pods"
+  value = var.create_subnet ? [
+    for index, range in var.additional_pods_ip_ranges : google_compute_subnetwork.this[0].secondary_ip_range[2 + index].range_name
+  ] : var.additional_pods_range_names
+
+  precondition {
+    condition     = var.create_subnet || alltrue([for name in var.additional_pods_range_names : can(local.existing_ranges[name])])
+    error_message = "Subnet ${var.subnet_name} lacks a range of additional_pods_range_names. It has: ${join(", ", keys(local.existing_ranges))}."
   }
 }
 

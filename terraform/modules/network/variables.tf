@@ -75,6 +75,23 @@ variable "pods_ip_range" {
   }
 }
 
+variable "additional_pods_ip_ranges" {
+  description = "More addresses of pods, for a cluster that outgrew pods_ip_range: new pools take the range with the most room"
+  type        = list(string)
+  default     = []
+
+  validation {
+    condition     = alltrue([for range in var.additional_pods_ip_ranges : can(cidrhost(range, 0))])
+    error_message = "That is no range of addresses. Write each like 10.64.0.0/16."
+  }
+}
+
+variable "additional_pods_range_names" {
+  description = "Names of further secondary ranges of the pods in a subnet that exists"
+  type        = list(string)
+  default     = []
+}
+
 variable "services_ip_range" {
   description = "Addresses of the Kubernetes services"
   type        = string

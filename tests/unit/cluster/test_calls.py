@@ -40,7 +40,7 @@ DEFAULTS = {
     "artifact_bucket": {"soft_delete_days"},
     "cluster": {
         *("maintenance_window", "maintenance_exclusions", "monitoring_components", "addons", "network_tags"),
-        *("additional_pod_ranges", "multi_networking"),
+        "multi_networking",
     },
     "cpu_pool": {"network_tags"},
     "tpu_pools": {"network_tags"},

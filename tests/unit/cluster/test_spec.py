@@ -182,7 +182,8 @@ def test_load_wrong_value_is_refused_where_it_was_written(changes, where, what, 
 def test_load_default_pods_range_too_small_for_the_slices_is_refused():
     assert refused(tpu_type="v4-1024")[0][1:] == (
         "pods_ip_range: 192.168.64.0/20 holds 4096 addresses, and 4608 are needed",
-        "write a /19 or wider one, such as 10.0.0.0/19",
+        "write a /19 or wider one, such as 10.0.0.0/19; if the cluster exists, add 10.0.0.0/20 to "
+        "additional_pods_ip_ranges",
     )
 
 

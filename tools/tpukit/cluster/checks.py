@@ -18,6 +18,7 @@ from tpukit.jobs.spec.forms import Violation
 
 _ZONE = re.compile(r"([a-z]+-[a-z]+[0-9]+)-[a-z0-9]+")
 _RANGES = ("subnet_ip_range", "pods_ip_range", "services_ip_range")
+_MORE = "additional_pods_ip_ranges"
 _NO_FLEX_START = ("v3", "v4")  # https://cloud.google.com/kubernetes-engine/docs/concepts/dws
 _QUEUED = ("v6e", "tpu7x")
 """Google refuses queued provisioning for others: https://github.com/AI-Hypercomputer/xpk/pull/900 (all, December 2025)
@@ -152,25 +153,58 @@ def _reservation(name: str, own: Values, pool: Values) -> Iterator[Violation]:
 def _ranges(values: Values, shapes: Mapping[str, Slice]) -> Iterator[Violation]:
     if values.get("create_subnet") is False:
         return  # Terraform reads the ranges of an existing subnet
-    ranges = {name: network for name in _RANGES if (network := _range(values.get(name)))}
+    ranges: dict[tuple[str | int, ...], IPv4Network] = {
+        (name,): network for name in _RANGES if (network := _range(values.get(name)))
+    }
+    more = values.get(_MORE)
+    for index, text in enumerate(more if isinstance(more, (list, tuple)) else ()):
+        if network := _range(text):
+            ranges[_MORE, index] = network
     for first, second in ip_ranges.overlaps(ranges):
         room = ip_ranges.free(ranges[second].prefixlen, [one for name, one in ranges.items() if name != second])
         hint = f"give each a separate range: {room} is free" if room else "give each a separate range"
-        yield (second,), f"it shares addresses with {first} {ranges[first]}", hint
-    cpus, cpu_pods = values.get("cpu_pool_node_count"), values.get("cpu_pool_max_pods_per_node")
-    hosts, tpu_pods = sum(shape.hosts for shape in shapes.values()), values.get("tpu_max_pods_per_node")
-    if not (_count(cpus) and _count(cpu_pods) and _count(tpu_pods)) or len(shapes) != len(pools(values)):
+        yield second, f"it shares addresses with {first[0]} {ranges[first]}", hint
+    found = _nodes(values, shapes)
+    if found is None:
         return
-    nodes = [Nodes(cpus, cpu_pods), Nodes(hosts, tpu_pods)]
-    for name, needed, kept in (
-        ("pods_ip_range", ip_ranges.pods_needed(nodes), 0),
-        ("subnet_ip_range", ip_ranges.nodes_needed(nodes), ip_ranges.RESERVED_BY_GOOGLE),
-    ):
-        if name in ranges and ranges[name].num_addresses - kept < needed:
-            what = f"{ranges[name]} holds {ranges[name].num_addresses - kept} addresses, and {needed} are needed"
-            wanted = ip_ranges.prefix(needed + kept)
-            room = ip_ranges.free(wanted, [one for other, one in ranges.items() if other != name])
-            yield (name,), what, f"write a /{wanted} or wider one" + (f", such as {room}" if room else "")
+    if ("subnet_ip_range",) in ranges:
+        own, kept = ranges["subnet_ip_range",], ip_ranges.RESERVED_BY_GOOGLE
+        if own.num_addresses - kept < (needed := ip_ranges.nodes_needed(found)):
+            what = f"{own} holds {own.num_addresses - kept} addresses, and {needed} are needed"
+            yield ("subnet_ip_range",), what, _wider(ranges, "subnet_ip_range", needed + kept)
+    if ("pods_ip_range",) in ranges:
+        held = [one for name, one in ranges.items() if name[0] in ("pods_ip_range", _MORE)]
+        needed, without = ip_ranges.pods_needed(found), ip_ranges.place(held, found).without
+        if without:
+            own = ranges["pods_ip_range",]
+            what = f"{own} holds {own.num_addresses} addresses, and {needed} are needed"
+            if len(held) > 1:
+                what = f"{needed} addresses are needed, and pools with {without} of them find no range with room"
+            added = ip_ranges.free(ip_ranges.prefix(without), ranges.values())
+            hint = _wider(ranges, "pods_ip_range", needed)
+            yield ("pods_ip_range",), what, hint + (f"; if the cluster exists, add {added} to {_MORE}" if added else "")
+
+
+def _wider(ranges: Mapping[tuple[str | int, ...], IPv4Network], name: str, addresses: int) -> str:
+    wanted = ip_ranges.prefix(addresses)
+    room = ip_ranges.free(wanted, [one for other, one in ranges.items() if other != (name,)])
+    return f"write a /{wanted} or wider one" + (f", such as {room}" if room else "")
+
+
+def nodes(values: Values, shapes: Mapping[str, Slice]) -> list[Nodes]:
+    """Return the pools of a valid file: the nodes without TPUs first, then each slice."""
+    return [
+        Nodes(values["cpu_pool_node_count"], values["cpu_pool_max_pods_per_node"]),
+        *(Nodes(shape.hosts, values["tpu_max_pods_per_node"]) for shape in shapes.values()),
+    ]
+
+
+def _nodes(values: Values, shapes: Mapping[str, Slice]) -> list[Nodes] | None:
+    """Return the pools; None if the file does not say how many nodes they have."""
+    fields = ("cpu_pool_node_count", "cpu_pool_max_pods_per_node", "tpu_max_pods_per_node")
+    if not all(_count(values.get(name)) for name in fields) or len(shapes) != len(pools(values)):
+        return None
+    return nodes(values, shapes)
 
 
 def _chips(values: Values, shapes: Mapping[str, Slice]) -> Iterator[Violation]:

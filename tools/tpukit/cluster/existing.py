@@ -14,8 +14,9 @@ from typing import Any
 from tpukit.core import resources
 from tpukit.jobs.spec.forms import Violation
 
-_NEW_SUBNET = ("subnet_ip_range", "pods_ip_range", "services_ip_range")
+_NEW_SUBNET = ("subnet_ip_range", "pods_ip_range", "services_ip_range", "additional_pods_ip_ranges")
 _OLD_SUBNET = ("pods_range_name", "services_range_name")
+_OLD_SUBNET_MORE = "additional_pods_range_names"
 
 Values = Mapping[str, Any]
 
@@ -53,7 +54,7 @@ def _subnet(values: Values, given: Values) -> Iterator[Violation]:
             if field in given:
                 yield (field,), "an existing subnet has its own ranges", "leave it out"
     else:
-        for field in _OLD_SUBNET:
+        for field in (*_OLD_SUBNET, _OLD_SUBNET_MORE):
             if field in given:
                 hint = "leave it out, or write create_subnet: false"
                 yield (field,), "the ranges of a new subnet are named after it", hint

@@ -61,7 +61,9 @@ class InfraManager:
         return [*lines, *expectations.lines(self._spec), str(self._apply())]
 
     def plan(self) -> list[Planned]:
-        return self._previewed(destroy=False)[0].planned
+        planned = self._previewed(destroy=False)[0].planned
+        self._say(expectations.addresses(self._spec))
+        return planned
 
     def apply(self, ask: Ask) -> bool:
         return self._change("apply", self._apply(), ask)

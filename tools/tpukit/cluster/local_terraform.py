@@ -88,7 +88,9 @@ class Local:
     def plan(self) -> list[Planned]:
         with self._alone():
             try:
-                return self._plan(destroy=False)[0].planned
+                planned = self._plan(destroy=False)[0].planned
+                self._say(expectations.addresses(self._spec))
+                return planned
             finally:
                 self._forget()
 

@@ -254,6 +254,12 @@ class ClusterSpec(Model):
     cpu_pool_max_pods_per_node: int = field(Integer(32, 256), "Pods on such a node.", 64, default=64)
     subnet_ip_range: str = field(_RANGE, "Addresses of the nodes.", "10.129.0.0/20", default="10.129.0.0/20")
     pods_ip_range: str = field(_RANGE, "Addresses of the pods.", "192.168.64.0/20", default="192.168.64.0/20")
+    additional_pods_ip_ranges: tuple[str, ...] = field(
+        Items(_RANGE, 20), "More addresses of pods, for a cluster that outgrew its range.", ["10.64.0.0/16"], default=()
+    )
+    additional_pods_range_names: tuple[str, ...] = field(
+        Items(_named(63), 20), "More ranges of the pods in an existing subnet.", ["more-pods"], default=()
+    )
     services_ip_range: str = field(_RANGE, "Addresses of the services.", "192.168.80.0/20", default="192.168.80.0/20")
     authorized_networks: dict[str, str] = field(
         Named(TEXT, _NETWORK),

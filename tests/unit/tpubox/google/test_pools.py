@@ -275,6 +275,36 @@ def test_pods_range_that_is_too_small_leaves_the_pool_in_error(world):
     assert "statusMessage" not in world.ask("POST", pools, pool(maxPodsConstraint={"maxPodsPerNode": "16"}))
 
 
+def more_pods(world: World, pools: str, *names: str, key: str = "additionalPodRangesConfig") -> tuple[int, Any]:
+    answer = world.send("PUT", pools.rpartition("/")[0], {"update": {key: {"podRangeNames": names}}})
+    world.pass_time(1000)
+    return answer
+
+
+def test_additional_range_takes_the_next_pool_and_cannot_be_removed_while_it_does(world):
+    pools = world.cluster(pods="10.64.0.0/22")  # eight nodes of 64 pods
+    subnet = "compute/v1/projects/tpu-project/regions/us-central2/subnetworks/subnet"
+    found = world.ask("GET", subnet)
+    more = [*found["secondaryIpRanges"], {"rangeName": "more", "ipCidrRange": "10.80.0.0/20"}]
+    world.ask("PATCH", subnet, {"secondaryIpRanges": more, "fingerprint": found["fingerprint"]})
+    world.pass_time(1000)
+    assert more_pods(world, pools, "other")[0] == 400
+    constraint = {"maxPodsConstraint": {"maxPodsPerNode": "64"}}
+    for name in ("a", "b", "c"):
+        world.ask("POST", pools, pool(name, **constraint))
+        world.pass_time(1000)
+        if name == "b":
+            assert more_pods(world, pools, "more")[0] == 200
+    placed = {one["name"]: one["networkConfig"]["podRange"] for one in world.ask("GET", pools)["nodePools"]}
+    assert placed == {"a": "pods", "b": "pods", "c": "more"}
+    assert {one["status"] for one in world.ask("GET", pools)["nodePools"]} == {"RUNNING"}
+    assert more_pods(world, pools, "more", key="removedAdditionalPodRangesConfig")[0] == 400
+    world.ask("DELETE", f"{pools}/c")
+    world.pass_time(1000)
+    assert more_pods(world, pools, "more", key="removedAdditionalPodRangesConfig")[0] == 200
+    assert "additionalPodRangesConfig" not in world.ask("GET", pools.rpartition("/")[0])["ipAllocationPolicy"]
+
+
 def test_operations_of_one_cluster_are_limited(make):
     world = make(seconds={"CREATE_NODE_POOL": 10.0, "DELETE_CLUSTER": 10.0}, cluster_operations=2)
     pools = world.cluster()

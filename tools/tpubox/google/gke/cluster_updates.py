@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Set
 
-from tpubox.google.gke import cluster_fields
+from tpubox.google.gke import cluster_fields, pod_ranges
 from tpubox.google.gke import versions as gke_versions
 from tpubox.google.gke.container import CLUSTER, admit, api, find_cluster, scope
 from tpubox.google.gke.pool_updates import rescale
@@ -31,6 +31,7 @@ _PLAIN = (
 _TOGETHER = (
     frozenset(("LoggingConfig", "LoggingService", "MonitoringConfig", "MonitoringService")),
     frozenset(("MasterVersion", "ReleaseChannel")),
+    frozenset(("additionalPodRangesConfig", "removedAdditionalPodRangesConfig")),
     frozenset(
         (
             *("ControlPlaneEndpointsConfig", "DefaultEnablePrivateNodes", "EnablePrivateEndpoint"),
@@ -58,6 +59,8 @@ def _update(cloud: Cloud, call: Call) -> Started:
         admit(cloud, full, target)
         return rescale(cloud, call, target, scaling)
     admit(cloud, full, full)
+    if (with_ranges := pod_ranges.changed(cloud, full, cluster, update)) is not None:
+        return _changed(cloud, call, full, with_ranges)
     for field, value in update.items():
         path, inner = _place(field, value)
         if path == "currentMasterVersion":

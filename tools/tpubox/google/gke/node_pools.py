@@ -56,8 +56,8 @@ def _create(cloud: Cloud, call: Call) -> Started:
 def add(cloud: Cloud, cluster_name: str, cluster: Doc, body: Doc) -> str:
     """Check a pool and store it as PROVISIONING; return its full name."""
     pool_fields.check_name(body.get("name", ""))
-    pool = _complete(cluster, body)
     pod_ranges.check_named(cloud, cluster, body)
+    pool = _complete(cluster, pod_ranges.placed(cloud, cluster_name, cluster, body))
     wish = pool_checks.check(cloud, cluster, pool)
     full = f"{cluster_name}/nodePools/{pool['name']}"
     if wish.holding:
