@@ -54,8 +54,13 @@ class EvictionCosts:
         if not any(due):
             return list(seen)
         now = self.clock.now()
-        running = [(handle, one) for handle, one, workload in together if _runs(one, workload)]
-        costs = eviction.costs({handle.plan.id: exposure(handle, one, now) for handle, one in running})
+        costs = eviction.costs(
+            {
+                handle.plan.id: exposure(handle, running, now)
+                for handle, one, workload in together
+                if (running := _running(one, workload))
+            }
+        )
         return [
             _with_cost(one, workload, costs.get(handle.plan.id)) if is_due else one
             for (handle, one, workload), is_due in zip(together, due, strict=True)
@@ -90,7 +95,7 @@ class EvictionCosts:
             return False
         now = self.clock.elapsed()
         since = now - self._tried.get(str(workload["metadata"]["uid"]), -math.inf)
-        if not _runs(seen, workload):
+        if not _running(seen, workload):
             return boosts.has_cost(workload) and since >= REMOVAL_SECONDS
         resting = self._off is not None and now - self._off[0] < LOOK_SECONDS
         return not resting and since >= boosts.PACE_SECONDS
@@ -133,8 +138,10 @@ class EvictionCosts:
         return False
 
     def _patch(self, team: str, wanted: QueueCost, notes: Mapping[str, str | None], *, dry_run: bool = False) -> None:
-        change, expected = {"metadata": {"annotations": notes}}, {"uid": wanted.uid, "version": wanted.version}
-        self.cluster.patch("Workload", wanted.entry, change, team, **expected, dry_run=dry_run)
+        change = {"metadata": {"annotations": notes}}
+        self.cluster.patch(
+            "Workload", wanted.entry, change, team, uid=wanted.uid, version=wanted.version, dry_run=dry_run
+        )
 
     def _stop(self, why: str) -> None:
         """Write no cost for a while, and say why unless it was said."""
@@ -168,6 +175,8 @@ def exposure(handle: Handle, seen: Observation, now: float) -> Exposure:
     )
 
 
-def _runs(seen: Observation | TpukitError, workload: Doc | None) -> bool:
-    running = not isinstance(seen, TpukitError) and seen.state is State.RUNNING
-    return running and workload is not None and workloads.runs(workload)
+def _running(seen: Observation | TpukitError, workload: Doc | None) -> Observation | None:
+    """Return the observation of a job that runs and that Kueue has admitted."""
+    if isinstance(seen, TpukitError) or seen.state is not State.RUNNING or workload is None:
+        return None
+    return seen if workloads.runs(workload) else None
