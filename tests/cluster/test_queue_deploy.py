@@ -145,7 +145,7 @@ class Deployed:
 
     def first_line(self, line: str) -> str:
         """Return the first line that a command prints, and end it."""
-        argv = ["bash", "-euc", f"exec {line}"]
+        argv = ["bash", "-euc", f"exec timeout 120 {line}"]
         with subprocess.Popen(argv, env=self.env, cwd=self.home, stdout=subprocess.PIPE, text=True) as started:
             assert started.stdout
             said = started.stdout.readline()
