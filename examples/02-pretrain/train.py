@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import attention
 import jax
 import jax.numpy as jnp
 import model as lm
@@ -124,6 +125,7 @@ def make_train_step(
     config: Config, optimizer: optax.GradientTransformation, abstract_state: State, mesh: Mesh
 ) -> Callable[[State, Batch], tuple[State, dict[str, jax.Array]]]:
     """One update. The old state's memory becomes the new one's."""
+    attention.prepare()
 
     def gradients_on_one_chip(params: lm.Params, tokens: jax.Array) -> tuple[jax.Array, jax.Array, lm.Params]:
         loss, gradients = jax.value_and_grad(lm.loss)(params, tokens, config.model, config.training.z_loss)

@@ -28,6 +28,7 @@ import cluster_commands
 import drill
 import drill_figures
 import driving
+import fit
 import fleet
 import history
 import manager
@@ -77,6 +78,7 @@ def main() -> int:
         ("drill programs", drill_figures.programs),
         ("drill chance", drill_figures.chance),
         ("drill saves", drill_figures.saves),
+        ("fit", lambda: fit.measure(TPU, HOME / "fit")),
         ("queue", lambda: queueing.measure(Path(xpk).with_name("python"), environment(HOME), HOME / "queue")),
         ("sandbox start", lambda: sandbox.measure_start(TPU, HOME, EMPTY)),
         ("sandbox lists", lambda: sandbox.measure_lists(TPU, HOME, EMPTY)),

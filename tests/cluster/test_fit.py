@@ -84,6 +84,22 @@ def test_example_fits_without_a_false_alarm(example: str, tpu: str, slices: int)
     assert report.verdict == "fits", report.findings
     # Example 06 uses a single chip deliberately; no other warning is expected.
     assert {one.kind for one in report.findings} <= ({"idle chips"} if example == "06-your-own" else set())
+    if example == "02-pretrain" and slices > 1:
+        assert report.estimate
+        assert report.memory
+        sent = report.estimate.between_bytes / report.memory.parameters
+        assert 0.9 < sent < 1.05, "each chip sends its gradients once a step"
+
+
+def test_pretraining_compiles_the_kernel_of_tpus_once_and_sends_its_gradients_once() -> None:
+    flags = ["--config.model.head_dim=128", "--config.data.sequence_length=128", "--config.mesh.tensor=2"]
+    command = ("python", "train.py", "--config.data.dataset=synthetic", *flags)
+    report = fit(ROOT / "examples" / "02-pretrain", *command, tpu="v6e-4", slices=2)
+    assert report.verdict == "fits", report.findings
+    assert [one["name"] for one in report.functions] == ["init", "train_step"]
+    assert report.estimate
+    assert report.memory
+    assert 0.9 < report.estimate.between_bytes / report.memory.parameters < 1.05
 
 
 def test_second_run_of_an_unchanged_job_answers_at_once_from_the_command_line(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -67,7 +67,7 @@ def carry(
                 f"no step after {seconds:.0f} s ({doing})", hint=f"allow more time with --timeout, {FUNCTION_HINT}"
             )
         if not answer.exists():
-            raise _died(process.returncode, folder / "log")
+            raise _died(process.returncode, folder / "log", program.masked)
         found: dict[str, Any] = json.loads(answer.read_text(encoding="utf-8"))
         if found["ended"] == "topology":
             said = found["error"]["text"].strip().splitlines()[0][:300]
@@ -135,11 +135,13 @@ def _read(file: Path) -> str:
     return ""
 
 
-def _died(code: int, log: Path) -> Exception:
+def _died(code: int, log: Path, masked: Sequence[str]) -> Exception:
     if code == -signal.SIGKILL:
         hint = "compile on a machine with more memory, or scan over the layers so that one of them is compiled"
         return Denied("the compiler was killed, most likely because memory ran out", hint=hint)
     text = log.read_text(encoding="utf-8", errors="replace")
+    for value in masked:
+        text = text.replace(value, "***")
     line = next((one for one in reversed(text.splitlines()) if "Check failed" in one or "Error" in one), "")
     what = f"the program ended with exit code {code} before its first step" + (
         f": {line.strip()[:300]}" if line else ""
