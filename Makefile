@@ -2,6 +2,7 @@
 SHELL := /bin/sh
 VENV := .venv
 BIN := $(VENV)/bin
+RUNS := $(VENV)/.runs
 READY := $(VENV)/.ready
 CHECKOV := .venv-checkov/.ready
 WITH_CHECKOV := PATH="$(CURDIR)/.venv-checkov/bin:$$PATH"
@@ -15,14 +16,22 @@ unexport PYTHONDONTWRITEBYTECODE
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: $(READY) ## Python environment in .venv
-$(READY): pyproject.toml constraints.txt tools/newest-python
-	@python=$$(./tools/newest-python) || exit 1; \
-	echo "Setting up .venv with $$($$python --version) (about a minute, once)"; \
-	$$python -m venv --clear $(VENV) && \
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]' && touch $@
+# Exactly the locked versions, checked by their hashes; the checkout itself is built by what they include.
+LOCKED := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r tools/locked
 
-run: $(READY) ## Train on simulated slices, lose a host on purpose, resume, finish
+$(RUNS): pyproject.toml tools/locked/run.txt tools/newest-python
+	@python=$$(./tools/newest-python) || exit 1; \
+	echo "Setting up .venv with $$($$python --version) and what jobs on this machine need (once)"; \
+	$$python -m venv --clear $(VENV) && \
+	$(LOCKED)/run.txt && \
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e . && touch $@
+
+setup: $(READY) ## All parts of tpukit and the tools of its tests in .venv
+$(READY): $(RUNS) tools/locked/dev.txt
+	@echo "Adding the other parts of tpukit and the tools of its tests (about a minute, once)"; \
+	$(LOCKED)/dev.txt && touch $@
+
+run: $(RUNS) ## Train on simulated slices, lose a host on purpose, resume, finish
 	@echo "Training examples/02-pretrain on 2 slices × 2 hosts × 4 simulated chips."
 	@echo "At step 30 one host is killed on purpose; watch the job resume from its last checkpoint."
 	@$(BIN)/tpu run examples/02-pretrain/job.yaml --lose 1-0@30

@@ -16,6 +16,8 @@ from tpukit.cluster.ip_ranges import Nodes
 from tpukit.cluster.spec import _BEYOND_TERRAFORM, ClusterSpec, load
 from tpukit.core import resources
 from tpukit.core.errors import Invalid
+from tpukit.jobs.spec.field_kinds import Choice, Flag, Integer, Items, Kind, Named, Text
+from tpukit.jobs.spec.model import Sub
 
 GOOD = {
     "project_id": "my-project-1",
@@ -244,12 +246,26 @@ def test_state_is_kept_apart_for_each_cluster_unless_told():
     assert (told.state_bucket, told.state_prefix) == ("b-1", "p")
 
 
-def test_fields_and_defaults_are_those_of_the_terraform_modules():
+def terraform_types(kind: Kind) -> set[str]:
+    """Return the Terraform types that take the values of a field."""
+    if isinstance(kind, Named):
+        return {f"map({item})" for item in terraform_types(kind.kind)}
+    if isinstance(kind, Items):
+        return {f"{many}({item})" for item in terraform_types(kind.kind) for many in ("list", "set")}
+    if isinstance(kind, Sub):
+        inner = [f"{name}=optional({terraform_types(one.kind).pop()})" for name, one in kind.model.fields.items()]
+        return {f"object({{{''.join(inner)}}})"}
+    return {{Text: "string", Choice: "string", Integer: "number", Flag: "bool"}[type(kind)]}
+
+
+def test_fields_types_and_defaults_are_those_of_the_terraform_modules():
     text = (resources.folder("terraform") / "variables.tf").read_text()
     blocks = dict(re.findall(r'^variable "(\w+)" \{\n(.*?)^\}', text, re.M | re.S))
     assert set(blocks) == set(ClusterSpec.fields) - set(_BEYOND_TERRAFORM)
     for name, block in blocks.items():
         field = ClusterSpec.fields[name]
+        (declared,) = re.findall(r"^  type\s*= (.*?)(?=^  \w|\Z)", block, re.M | re.S)
+        assert re.sub(r"\s", "", declared) in terraform_types(field.kind), name
         written = re.search(r"^  default\s*= (.*)$", block, re.M)
         assert field.required == (written is None), name
         if written:

@@ -7,8 +7,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tarfile
-import tempfile
 
 from .host_files import HERE, ROOT, Refused, path
 from .host_processes import MARK, SHIM
@@ -22,6 +20,9 @@ PASSED_BY_SSH = re.compile(r"SSH_|OLDPWD$|PWD$|SHLVL$|_$")
 
 def code(request: dict[str, Any], content: BinaryIO) -> dict[str, Any]:
     """Store staged code, which follows as a tar. Idempotent."""
+    import tarfile
+    import tempfile
+
     target = path("code", request["code"])
     if not os.path.isdir(target):
         os.makedirs(path("code"), exist_ok=True)
@@ -39,6 +40,8 @@ def code(request: dict[str, Any], content: BinaryIO) -> dict[str, Any]:
 
 def own_code(job: str, digest: str) -> str:
     """Return the job's writable copy of its code; make it if it is missing."""
+    import tempfile
+
     target = path("jobs", job, "code")
     if os.path.isdir(target):
         return target
