@@ -110,7 +110,8 @@ def test_pretraining_in_a_teams_queue_survives_a_preemption_and_ends_like_the_un
     board = "vertex_ai/v1/projects/tpu-project/locations/us-central1/tensorboards"
     made = box.ask("POST", board, {"displayName": "runs"})["response"]["name"]
     ada.settle(tensorboard=made)
-    changes = ("config.training.steps=30", "config.model.layers=1", f"env.XLA_FLAGS={compiling.QUICK}")
+    changes = ["config.training.steps=30", "config.model.layers=1", "config.model.dtype=float32"]
+    changes += [f"env.{name}={value}" for name, value in compiling.ENVIRONMENT.items()]
     steps = tuple(word for change in changes for word in ("--set", change))
     mounts = '[{"bucket": "my-runs", "path": "/runs", "read_only": false}]'
     on_gke = ("--set", "image=image:1", "--set", "workdir=/runs/pretrain", "--set", f"mounts={mounts}")

@@ -87,6 +87,24 @@ def test_measure_known_hold_is_found_within_a_fifth(printed, background):
         assert found.is_measured
 
 
+@pytest.mark.parametrize("pause", [0.06, 0.1, 0.3, 0.5])
+def test_measure_on_a_busy_machine_where_several_steps_are_read_at_once_is_right_or_silent(pause):
+    for seed in range(13):
+        chance = random.Random(seed)
+        times, saves = run(chance)
+        looks = [0.0]
+        while looks[-1] < times[60] + 1.0:
+            looks.append(looks[-1] + pause * chance.uniform(0.9, 1.1))
+
+        def seen(at: float, looks: list[float] = looks) -> float:
+            return next(look for look in looks if look >= at)
+
+        read = {step: seen(at) for step, at in times.items()}
+        found = holding.measure(read, [(seen(began), seen(ended)) for began, ended in saves], pause)
+        assert not found.is_measured or found.seconds == pytest.approx(0.2, abs=max(0.04, 2 * found.error))
+        assert found.is_measured or pause > 0.1
+
+
 def test_measure_hold_below_the_noise_of_steps_is_not_measured():
     times, saves = run(random.Random(1), hold=0.001, jitter=0.05)
     assert not holding.measure(times, saves).is_measured

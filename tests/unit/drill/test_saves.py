@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tpukit.drill import saves
+from tpukit.drill.following import Following
 from tpukit.drill.saves import File, Moment, Saves
+from tpukit.drill.sites import Folders
 
 
 class Workdir:
@@ -154,3 +157,11 @@ def test_files_of_a_real_folder_leave_out_tensorboard_and_what_vanishes(tmp_path
     assert {"checkpoints/10/state", "metrics.jsonl"} <= saves.files(tmp_path).keys()
     assert not [path for path in saves.files(tmp_path) if "tensorboard" in path]
     assert saves.files(Path(tmp_path, "missing")) == {}
+
+
+def test_pause_between_polls_counts_by_its_length(tmp_path):
+    following = Following(Folders(str(tmp_path), tmp_path, str(tmp_path), tmp_path))
+    assert following.pause == 0.0
+    for now in (5.0, 6.0, 6.1, 6.2, 6.3):
+        following.poll((), now)
+    assert following.pause == pytest.approx((1.0 + 3 * 0.01) / 1.3)

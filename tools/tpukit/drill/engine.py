@@ -334,7 +334,7 @@ def _costs(request: Request, run: Run, results: Sequence[Result]) -> Costs:
             times.setdefault(report.step, report.at)
     between = [later.began - earlier.began for earlier, later in pairwise(done)]
     return costs.estimate(
-        hold=holding.measure(times, [(save.began, save.changed) for save in done]),
+        hold=holding.measure(times, [(save.began, save.changed) for save in done], run.pause),
         save_seconds=[save.seconds for save in done],
         save_bytes=int(median([save.size for save in done])) if done else None,
         save_every=median(between) if between else None,

@@ -40,9 +40,21 @@ class Following:
         self.step = -1
         self.saved = -1
         self.largest_log = 0
+        self._polled: float | None = None
+        self._pauses = 0.0, 0.0  # their sum, and the sum of their squares
+
+    @property
+    def pause(self) -> float:
+        """Mean length of the pause between two polls, weighted by length: more happens in a long one."""
+        total, squares = self._pauses
+        return squares / total if total else 0.0
 
     def poll(self, hosts: Sequence[Host], now: float) -> list[Report]:
         """Return the reports since the last poll."""
+        if self._polled is not None:
+            pause = now - self._polled
+            self._pauses = self._pauses[0] + pause, self._pauses[1] + pause * pause
+        self._polled = now
         newest = max((host.attempt for host in hosts), default=self._attempt)
         if newest != self._attempt:
             self.saves.end()

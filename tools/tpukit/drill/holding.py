@@ -22,12 +22,15 @@ class Hold:
         return self.seconds is not None and self.seconds > 2.0 * self.error
 
 
-def measure(times: Mapping[int, float], saves: Sequence[tuple[float, float]]) -> Hold:
-    """Measure one host. `times` is when each step was reported, `saves` is when each save began and ended.
+def measure(times: Mapping[int, float], saves: Sequence[tuple[float, float]], pause: float = 0.0) -> Hold:
+    """Measure one host. `times` is when each step was read, `saves` is when each save was seen to begin and end.
 
     A save costs the extra time of the steps around it, compared with as many steps elsewhere. A background save
-    overlaps several steps, all of which count.
+    overlaps several steps, all of which count. Of steps that are read at once, after a `pause` of the drill on a busy
+    machine, only the newest has a time.
     """
+    newest = {times[step]: step for step in sorted(times)}
+    times = {step: at for at, step in newest.items()}
     steps = sorted(times)
     around = [_around(times, steps, *save) for save in saves]
     windows = [window for window in around if window is not None]
@@ -47,12 +50,16 @@ def measure(times: Mapping[int, float], saves: Sequence[tuple[float, float]]) ->
     # The spread of a window of n steps is sqrt(n) times that of one step.
     longest = max(last - first for first, last in windows)
     one_step = 1.4826 * median(abs(one - step) for one in quiet)
-    error = math.hypot(spread, one_step * math.sqrt(longest)) / math.sqrt(len(extra))
+    read_late = pause / math.sqrt(6)  # standard deviation of the sum of two delays from 0 to `pause`
+    error = math.hypot(spread, one_step * math.sqrt(longest), read_late) / math.sqrt(len(extra))
     return Hold(step, held, error)
 
 
 def _around(times: Mapping[int, float], steps: Sequence[int], began: float, ended: float) -> tuple[int, int] | None:
-    """Return the last step reported before a save and the first one after it; None at either end of a run."""
-    before = [step for step in steps if times[step] <= began]
+    """Return the last step read before a save was seen and the first one after it; None at either end of a run.
+
+    A step that was read together with the beginning of the save was reported at an unknown time before it.
+    """
+    before = [step for step in steps if times[step] < began]
     after = [step for step in steps if times[step] > max(began, ended)]
     return (before[-1], after[0]) if before and after else None

@@ -56,6 +56,7 @@ class Run:
     tails: Mapping[str, str] = field(default_factory=dict)  # ends of the logs of hosts that hung
     wrote: bool = False  # a file of the workdir had content
     outside: tuple[str, ...] = ()  # of the unbroken run: folders elsewhere that it wrote to
+    pause: float = 0.0  # seconds between two looks at it
 
 
 class Runs:
@@ -172,6 +173,7 @@ class Runs:
             tails,
             any(file.size for moment in following.moments for file in moment.files.values()),
             outside.folders,
+            following.pause,
         )
 
 
