@@ -10,7 +10,7 @@ from support.drill_world import Program
 from tpukit.drill import engine
 from tpukit.drill.engine import Progress
 from tpukit.drill.limits import Limits
-from tpukit.drill.losses import Loss, What
+from tpukit.drill.losses import Damage, Loss, What, When
 from tpukit.drill.running import Run
 from tpukit.jobs import plan
 from tpukit.jobs.reasons import State
@@ -20,6 +20,7 @@ PROGRAM = Program()
 UNBROKEN = Run("unbroken", State.COMPLETED, "", (), PROGRAM.unbroken(), PROGRAM.broken(59).saves)
 KILL = Loss("kill-0-0", What.KILL, ((0, 0),), step=24)
 TERM = Loss("term", What.TERM, ((0, 0),), step=26)
+CORRUPT = Loss("corrupt-newest", What.KILL, ((0, 0),), When.SAVED, 8, damage=Damage.CORRUPT)
 
 
 @pytest.fixture
@@ -52,6 +53,12 @@ def test_struck_loss_that_always_comes_too_late_is_tried_three_times(job):
     runs = Runs(UNBROKEN, UNBROKEN, UNBROKEN)
     engine._struck(runs, UNBROKEN, job, KILL, Limits())
     assert [step for _, step in runs.asked] == [24, 16, 8]
+
+
+def test_struck_damage_that_came_too_late_is_never_tried_on_the_only_checkpoint(job):
+    runs = Runs(UNBROKEN, UNBROKEN, UNBROKEN)
+    engine._struck(runs, UNBROKEN, job, CORRUPT, Limits())
+    assert [step for _, step in runs.asked] == [CORRUPT.step] * 3
 
 
 def test_work_is_over_after_two_runs_that_hung(job):

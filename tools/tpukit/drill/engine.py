@@ -21,7 +21,7 @@ from tpukit.drill.comparing import Noise
 from tpukit.drill.costs import Costs
 from tpukit.drill.findings import Finding
 from tpukit.drill.limits import Limits
-from tpukit.drill.losses import Loss
+from tpukit.drill.losses import Damage, Loss
 from tpukit.drill.planning import Unbroken
 from tpukit.drill.running import Run, Runs
 from tpukit.drill.sites import Site
@@ -302,10 +302,13 @@ def _largest(run: Run) -> int:
 
 
 def _struck(runs: Runs, unbroken: Run, plan: Plan, loss: Loss, limits: Limits) -> tuple[Loss, Run]:
-    """Run a loss and return it as tried, with its run. Retry at an earlier step if the strike came too late."""
+    """Run a loss and return it as tried, with its run. Retry at an earlier step if the strike came too late.
+
+    A damaged checkpoint is never the first one, because there would be no older one to fall back to.
+    """
     for number in range(TRIES):
         name = loss.name if number == 0 else f"{loss.name}-{number + 1}"
-        early = replace(loss, step=loss.step * (TRIES - number) // TRIES)
+        early = loss if loss.damage is not Damage.NONE else replace(loss, step=loss.step * (TRIES - number) // TRIES)
         run = runs.run(plan, name, early, limits)
         broken = _broken(early, run, unbroken)
         if judging.happened(unbroken.trace, broken) or judging.restored_from_elsewhere(unbroken.trace, broken):
