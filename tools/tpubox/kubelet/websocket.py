@@ -52,7 +52,7 @@ class WebSocket:
 
     def receive(self) -> list[bytes]:
         """Return the messages that have arrived, once there is something to read."""
-        self._connection.setblocking(False)
+        self._connection.settimeout(0)
         try:
             piece = self._connection.recv(_PIECE)  # more than a TLS record holds, so nothing stays buffered unseen
         except ssl.SSLWantReadError:  # an incomplete record, or one of TLS's own
@@ -60,7 +60,7 @@ class WebSocket:
         except OSError:
             piece = b""
         finally:
-            self._connection.setblocking(True)
+            self._connection.settimeout(None)
         self.open = bool(piece)
         self._unread += piece
         messages = []

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, fields
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import click
 
@@ -21,7 +22,24 @@ if TYPE_CHECKING:
     from tpukit.cluster.ways import Ask, Way
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+Others = ParamSpec("Others")
 WAYS = ("local", "cloud-build", "infra-manager")
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The options that several commands have: the cluster, and how Terraform reaches it."""
+
+    file: Path | None = None
+    sets: tuple[str, ...] = ()
+    any_zone: bool = False
+    context: str = ""
+    dry_run: bool = False
+    via: str = "local"
+    source: Path | None = None
+    state: str = "gcs"
+    modules: Path | None = None
+    evict: bool = False
 
 
 def spec_options(function: Function) -> Function:
@@ -66,17 +84,22 @@ def way_options(function: Function) -> Function:
     return state_options(function)
 
 
-def completed(function: Function) -> Function:
-    """Rewrite errors of the command so that the command lines they name can be run as they are."""
+def completed(function: Callable[Concatenate[Chosen, Others], None]) -> Callable[..., None]:
+    """Pass the shared options to the command as one value.
+
+    Errors of the command are rewritten so that the command lines they name can be run as they are.
+    """
 
     @wraps(function)
-    def run(**words: Any) -> Any:
+    def run(*args: Others.args, **options: Others.kwargs) -> None:
+        shared = options.keys() & {one.name for one in fields(Chosen)}
+        chosen = Chosen(**{name: options.pop(name) for name in shared})  # type: ignore[arg-type]
         try:
-            return function(**words)
+            function(chosen, *args, **options)
         except TpukitError as error:
-            raise _completion(**words).error(error) from error
+            raise _completion(chosen).error(error) from error
 
-    return run  # type: ignore[return-value]
+    return run
 
 
 yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
@@ -117,7 +140,7 @@ command.add_command(cluster_verify.verify)
     "--member", "members", multiple=True, metavar="WHO", help="Account that may send jobs: user:EMAIL or group:EMAIL."
 )
 @completed
-def up(dry_run: bool, yes: bool, members: tuple[str, ...], **words: Any) -> None:
+def up(chosen: Chosen, yes: bool, members: tuple[str, ...]) -> None:
     """Create all that a cluster needs to take jobs: bootstrap, apply, credentials, addons, a team, settings.
 
     Shows what would be created and what it costs, and asks. Every step can be repeated: after an interruption the same
@@ -126,19 +149,18 @@ def up(dry_run: bool, yes: bool, members: tuple[str, ...], **words: Any) -> None
     from tpukit.cluster import up as going_up
     from tpukit.core.clock import SystemClock
 
-    spec = _spec(**words)
-    way = _way(spec, _console(stderr=True), via="local", source=None, wait=True, **words)
+    spec = _spec(chosen)
     made = going_up.Up(
         spec,
-        way,
-        words["context"] or spec.context,
+        _way(chosen, spec, wait=True),
+        chosen.context or spec.context,
         members=members,
         ask=(lambda question: True) if yes else _ask,
         clock=SystemClock(),
         say=_say,
         agreed=yes,
     )
-    if dry_run:
+    if chosen.dry_run:
         _print(going_up.lines(made))
         return
     made.run()
@@ -148,13 +170,13 @@ def up(dry_run: bool, yes: bool, members: tuple[str, ...], **words: Any) -> None
 @command.command()
 @spec_options
 @completed
-def bootstrap(dry_run: bool, **words: Any) -> None:
+def bootstrap(chosen: Chosen) -> None:
     """Prepare a project: APIs, the state bucket, the accounts that builds run as. Safe to repeat."""
     from tpukit.cluster import bootstrap as boot
     from tpukit.core.clock import SystemClock
 
-    spec = _spec(**words)
-    if dry_run:
+    spec = _spec(chosen)
+    if chosen.dry_run:
         _print(boot.lines(spec))
         return
     boot.run(spec, SystemClock(), _say)
@@ -169,14 +191,14 @@ def bootstrap(dry_run: bool, **words: Any) -> None:
 @way_options
 @json_option
 @completed
-def plan(dry_run: bool, as_json: bool, **words: Any) -> None:
+def plan(chosen: Chosen, as_json: bool) -> None:
     """Show what would change, and known faults of the installed JobSet and Kueue. Nothing is changed."""
     from tpukit.cluster import status as looking
 
-    spec = _spec(**words)
-    context = words["context"] or spec.context
-    way = _way(spec, _console(stderr=as_json), **words)
-    if dry_run:
+    spec = _spec(chosen)
+    context = chosen.context or spec.context
+    way = _way(chosen, spec, stderr=as_json)
+    if chosen.dry_run:
         _print([*way.lines("plan"), *looking.addon_questions(context)])
         return
     planned = way.plan()
@@ -196,16 +218,16 @@ def plan(dry_run: bool, as_json: bool, **words: Any) -> None:
 @evict_option
 @yes_option
 @completed
-def apply(yes: bool, **words: Any) -> None:
+def apply(chosen: Chosen, yes: bool) -> None:
     """Apply the cluster file: show the plan, ask, and apply exactly that plan.
 
     One Ctrl-C cancels cleanly; a second kills.
     """
-    spec = _spec(**words)
+    spec = _spec(chosen)
     ask = (lambda question: True) if yes else _ask
-    if _change("apply", spec, ask, **words) and words["via"] != "cloud-build":
+    if _change("apply", chosen, spec, ask) and chosen.via != "cloud-build":
         next_ = "Next: `tpu cluster credentials`, then `tpu cluster addons` for JobSet, Kueue and the queues."
-        _say(_completion(**words).text(next_))
+        _say(_completion(chosen).text(next_))
 
 
 @command.command()
@@ -215,12 +237,12 @@ def apply(yes: bool, **words: Any) -> None:
 @click.option("--yes", is_flag=True, help="Do not ask; needs --name.")
 @click.option("--name", help="Name of the cluster, to confirm the deletion without a question.")
 @completed
-def destroy(yes: bool, name: str | None, **words: Any) -> None:
+def destroy(chosen: Chosen, yes: bool, name: str | None) -> None:
     """Delete the environment and everything in it. The state bucket stays.
 
     Asks for the name of the cluster to be typed.
     """
-    spec = _spec(**words)
+    spec = _spec(chosen)
     if (name is not None and name != spec.cluster_name) or (yes and name is None):
         what = (
             "the cluster is deleted only if --yes and its name are both given"
@@ -228,20 +250,20 @@ def destroy(yes: bool, name: str | None, **words: Any) -> None:
             else f"the file says {spec.cluster_name}"
         )
         raise Invalid(Problem("--name", what, f"pass --name {spec.cluster_name} to confirm the deletion"))
-    made = {} if words["dry_run"] else _settings_made(spec, **words)
-    if _change("destroy", spec, (lambda question: True) if name else _ask_for(spec.cluster_name), **words):
-        _forget_settings(spec, made, words["context"])
+    made = {} if chosen.dry_run else _settings_made(chosen, spec)
+    if _change("destroy", chosen, spec, (lambda question: True) if name else _ask_for(spec.cluster_name)):
+        _forget_settings(spec, made, chosen.context)
 
 
-def _settings_made(spec: ClusterSpec, **words: Any) -> dict[str, str]:
+def _settings_made(chosen: Chosen, spec: ClusterSpec) -> dict[str, str]:
     """Return the settings that came from the cluster's outputs, if the user's settings point to this cluster."""
     from tpukit.cluster import outputs
     from tpukit.jobs.spec import settings
 
-    if settings.load().context != (words["context"] or spec.context):
+    if settings.load().context != (chosen.context or spec.context):
         return {}
     try:
-        return outputs.settings_from(_way(spec, _console(stderr=True), **words).outputs())
+        return outputs.settings_from(_way(chosen, spec).outputs())
     except TpukitError:  # an environment that was created in part has no outputs
         return {}
 
@@ -257,9 +279,9 @@ def _forget_settings(spec: ClusterSpec, made: dict[str, str], context: str) -> N
         _say(f"removed from {settings.path()}: {', '.join(stale)}, which led to {spec.cluster_name}")
 
 
-def _change(verb: str, spec: ClusterSpec, ask: Ask, *, dry_run: bool, **words: Any) -> bool:
-    way = _way(spec, _console(stderr=True), **words)
-    if dry_run:
+def _change(verb: str, chosen: Chosen, spec: ClusterSpec, ask: Ask) -> bool:
+    way = _way(chosen, spec)
+    if chosen.dry_run:
         _print(way.lines(verb))
         return False
     act = way.apply if verb == "apply" else way.destroy
@@ -274,14 +296,14 @@ def _change(verb: str, spec: ClusterSpec, ask: Ask, *, dry_run: bool, **words: A
 @way_options
 @json_option
 @completed
-def status(dry_run: bool, as_json: bool, **words: Any) -> None:
+def status(chosen: Chosen, as_json: bool) -> None:
     """Show what exists: resources in the state, the cluster, its pools and what they run, the add-ons."""
     from tpukit.cluster import status as looking
 
-    spec = _spec(**words)
-    context = words["context"] or spec.context
-    way = _way(spec, _console(stderr=True), **words)
-    if dry_run:
+    spec = _spec(chosen)
+    context = chosen.context or spec.context
+    way = _way(chosen, spec)
+    if chosen.dry_run:
         _print([*way.lines("status"), *looking.lines(spec, context)])
         return
     found = looking.read(spec, context, way.resources)
@@ -296,14 +318,14 @@ def status(dry_run: bool, as_json: bool, **words: Any) -> None:
 @command.command()
 @spec_options
 @completed
-def addons(dry_run: bool, **words: Any) -> None:
+def addons(chosen: Chosen) -> None:
     """Install JobSet, Kueue and the queues, and wait for them. Safe to repeat."""
     from tpukit.cluster import addons as adding
     from tpukit.core.clock import SystemClock
 
-    spec = _spec(**words)
-    context = words["context"] or spec.context
-    if dry_run:
+    spec = _spec(chosen)
+    context = chosen.context or spec.context
+    if chosen.dry_run:
         _print(adding.lines(spec, context))
         return
     adding.run(spec, context, SystemClock(), _say)
@@ -312,49 +334,38 @@ def addons(dry_run: bool, **words: Any) -> None:
 @command.command()
 @spec_options
 @completed
-def credentials(dry_run: bool, **words: Any) -> None:
+def credentials(chosen: Chosen) -> None:
     """Configure kubectl for the cluster, through its DNS endpoint."""
     from tpukit.cluster import gcloud
 
-    spec = _spec(**words)
+    spec = _spec(chosen)
     order = gcloud.get_credentials(spec)
-    if dry_run:
+    if chosen.dry_run:
         _print([str(order)])
         return
     gcloud.follow(order, "getting credentials", _say)
     _say(f"kubectl --context={spec.context} get nodes")
 
 
-def _spec(file: Path | None, sets: tuple[str, ...], any_zone: bool, **others: Any) -> ClusterSpec:
+def _spec(chosen: Chosen) -> ClusterSpec:
     from tpukit.cluster import spec
 
-    if file is None and Path(spec.FILE).is_file():
-        file = Path(spec.FILE)
-    if file is None and not sets:
+    file = chosen.file or (Path(spec.FILE) if Path(spec.FILE).is_file() else None)
+    if file is None and not chosen.sets:
         hint = "name a cluster file, or write --set project_id=… and so on"
         raise Invalid(Problem(spec.FILE, "this folder has no such file", hint))
-    return spec.load(file, (*sets, *(("any_zone=true",) if any_zone else ())))
+    return spec.load(file, (*chosen.sets, *(("any_zone=true",) if chosen.any_zone else ())))
 
 
-def _way(
-    spec: ClusterSpec,
-    console: Console,
-    via: str,
-    state: str,
-    modules: Path | None,
-    source: Path | None,
-    context: str,
-    evict: bool = False,
-    wait: bool = False,
-    **others: Any,
-) -> Way:
+def _way(chosen: Chosen, spec: ClusterSpec, *, wait: bool = False, stderr: bool = True) -> Way:
     from tpukit.cluster import ways
     from tpukit.core.clock import SystemClock
 
+    via, state = chosen.via, chosen.state
     if state == "local" and via != "local":
         raise Invalid(Problem("--state", f"{via} keeps no Terraform state on this machine", "leave out this option"))
-    options = ways.Options(via, state, modules, source, context, evict, wait)
-    return ways.make(spec, options, SystemClock(), console, click.echo)
+    options = ways.Options(via, state, chosen.modules, chosen.source, chosen.context, chosen.evict, wait)
+    return ways.make(spec, options, SystemClock(), _console(stderr=stderr), click.echo)
 
 
 def _console(*, stderr: bool = False) -> Console:
@@ -384,30 +395,22 @@ def _ask_for(name: str) -> Ask:
     return ask
 
 
-def _completion(
-    file: Path | None = None,
-    sets: tuple[str, ...] = (),
-    any_zone: bool = False,
-    context: str = "",
-    via: str = "local",
-    state: str = "gcs",
-    modules: Path | None = None,
-    **others: Any,
-) -> Completion:
+def _completion(chosen: Chosen) -> Completion:
     """Return the user's arguments that select the cluster, for use in suggested commands."""
     from tpukit.cluster import terraform
     from tpukit.cluster.hints import Completion
     from tpukit.cluster.workspace import Workspace
 
-    words = [str(file)] if file else []
-    words += [word for one in sets for word in ("--set", one)]
-    words += ["--any-zone"] if any_zone else []
-    words += [f"--context={context}"] if context else []
+    words = [str(chosen.file)] if chosen.file else []
+    words += [word for one in chosen.sets for word in ("--set", one)]
+    words += ["--any-zone"] if chosen.any_zone else []
+    words += [f"--context={chosen.context}"] if chosen.context else []
     try:
-        spec = _spec(file, sets, any_zone)
+        spec = _spec(chosen)
     except TpukitError:  # the command reports this error itself
         return Completion(words)
-    folder = Workspace.of(spec, modules or Path(), state).folder if via == "local" else None
+    local = chosen.via == "local"
+    folder = Workspace.of(spec, chosen.modules or Path(), chosen.state).folder if local else None
     return Completion(words, folder, terraform.program())
 
 

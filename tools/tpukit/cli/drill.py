@@ -33,7 +33,9 @@ if TYPE_CHECKING:
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @click.option("--html", type=click.Path(path_type=Path), help="Write a report with plots to this file.")
 @click.option("--junit", type=click.Path(path_type=Path), help="Write the verdicts as JUnit XML to this file.")
-@click.option("--losses-per-day", default=1.0, show_default=True, help="Preemptions to expect, for what they cost.")
+@click.option(
+    "--losses-per-day", default=1.0, show_default=True, help="Preemptions a day for which the cost is estimated."
+)
 @click.option("--zone", default="", help="Zone to take prices from (default: the cheapest one with the job's slice).")
 @click.option("--folder", type=click.Path(path_type=Path), help="Keep logs and checkpoints of all runs there.")
 def command(

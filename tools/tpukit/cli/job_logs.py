@@ -49,7 +49,7 @@ def logs(
     if not isinstance(record, Job):
         theirs, one = record
         prefix = f"{one.id.partition('/')[2]}-"
-        _print(partial(_unmanaged, theirs, one), tail, follow, age, _printer(prefix, False, timestamps))
+        _print(partial(_unmanaged, theirs, one), tail, follow, age, _printer(prefix, timestamps, alone=False))
         return
     place = context.places()[record.place]
     if since or timestamps:
@@ -57,7 +57,11 @@ def logs(
     handle = reading.handle_of(record, attempt)
     name = reading.host_name(handle, host)
     _print(
-        partial(_of_place, place, handle, name), tail, follow, age, _printer(f"{record.id}-", bool(host), timestamps)
+        partial(_of_place, place, handle, name),
+        tail,
+        follow,
+        age,
+        _printer(f"{record.id}-", timestamps, alone=bool(host)),
     )
     if follow:
         _say_end(record.id, handle.attempt.number)
@@ -87,7 +91,7 @@ def _print(
             show(line)
 
 
-def _printer(prefix: str, alone: bool, timestamps: bool) -> Callable[[Line], None]:
+def _printer(prefix: str, timestamps: bool, *, alone: bool) -> Callable[[Line], None]:
     from datetime import UTC, datetime
 
     def show(line: Line) -> None:

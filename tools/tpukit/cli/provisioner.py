@@ -196,7 +196,9 @@ def explain(
 @click.argument("project")
 @click.argument("cluster")
 @click.option("--location", required=True, help="Region or zone of the cluster.")
-@click.option("--zones", default="", help="Zones to make pools in, in order; required in a regional cluster.")
+@click.option(
+    "--zones", default="", help="Zones in which to create pools, in this order; required in a regional cluster."
+)
 @click.option("--image", default="", help="Image of the controller (default: in the repository of the settings).")
 @click.option(
     "--service-account",

@@ -141,7 +141,11 @@ def send_tests(timeout: float) -> None:
     help="Modules to import before jobs arrive; empty: none.",
 )
 @click.option(
-    "--grace", type=click.FloatRange(min=0), default=GRACE, show_default=True, help="Seconds to stop in after SIGTERM."
+    "--grace",
+    type=click.FloatRange(min=0),
+    default=GRACE,
+    show_default=True,
+    help="Seconds in which to stop after SIGTERM.",
 )
 @click.option(
     "--host",
@@ -206,7 +210,11 @@ def work(job_id: str, host: int, **options: Any) -> None:
 )
 @click.option("--results", default="", help="Folder or gs://BUCKET/PREFIX for results that documents do not hold.")
 @click.option(
-    "--grace", type=click.FloatRange(min=0), default=GRACE, show_default=True, help="Seconds to stop in after SIGTERM."
+    "--grace",
+    type=click.FloatRange(min=0),
+    default=GRACE,
+    show_default=True,
+    help="Seconds in which to stop after SIGTERM.",
 )
 @click.option(
     "--tick", type=click.FloatRange(min=0.05), default=TICK, show_default=True, help="Seconds between rounds."

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 @click.option("--place", default=places.DEFAULT, show_default=True, help=f"Place to run at: {', '.join(places.NAMES)}.")
 @click.option("--on", metavar="NAME", default="", help="TPU VMs to run on, for places with named machines.")
 @click.option("--tag", "tags", multiple=True, metavar="TAG", help="Mark the job; repeatable.")
-@click.option("--detach", is_flag=True, help="Send it and return; `tpu serve` drives it.")
+@click.option("--detach", is_flag=True, help="Send the job and return; `tpu serve` drives it.")
 @click.option("--lose", metavar="SLICE-HOST@STEP", help="Rehearse: kill this host when it reaches this step.")
 @click.option(
     "--fit/--no-fit",

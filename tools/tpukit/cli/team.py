@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from tpukit.teams.team import Team
 
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-_project = click.option("--project", help="Google Cloud project of the cluster; that of the settings or the account.")
+_project = click.option(
+    "--project", help="Google Cloud project of the cluster (default: that of the settings or the account)."
+)
 
 
 @click.group("team", invoke_without_command=True)

@@ -220,7 +220,9 @@ def _dirs(user: User) -> None:
     for number, folder in sorted(user.directories.items(), key=lambda one: int(one[0])):
         click.echo(f"{number:>4} {folder}")
     if not user.directories:
-        click.echo(f"{user.name} has no working directories; `tpu user set-dir 1 --user {user.name}`", err=True)
+        click.echo(
+            f"{user.name} has no working directories; add one with `tpu user set-dir 1 --user {user.name}`", err=True
+        )
 
 
 def _json_of(user: User) -> object:

@@ -19,11 +19,10 @@ Release = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A fault of the releases from `first` up to, but not including, `fixed`."""
+    """A fault of some releases of JobSet or Kueue."""
 
     name: str
-    first: Release
-    fixed: Release
+    releases: tuple[tuple[Release, Release], ...]  # each from the first up to, but not including, the second
     what: str  # continues "Kueue v0.16.6 ..."
     link: str
     refused: bool = False  # the release must not be installed; otherwise a warning
@@ -34,67 +33,52 @@ FAULTS = (
     # https://github.com/kubernetes-sigs/kubebuilder/discussions/3907
     Fault(
         "JobSet",
-        (0, 0, 0),
-        (0, 8, 0),
+        (((0, 0, 0), (0, 8, 0)),),
         "can no longer be installed: its proxy image gcr.io/kubebuilder/kube-rbac-proxy is gone",
         "https://github.com/kubernetes-sigs/jobset/pull/722",
         refused=True,
     ),
     Fault(
         "JobSet",
-        (0, 8, 0),
-        (0, 12, 0),
+        (((0, 8, 0), (0, 12, 0)),),
         "counts the Jobs of a deleted JobSet as those of a new one with the same name",
         "https://github.com/kubernetes-sigs/jobset/pull/1167",
     ),
     Fault(
         "Kueue",
-        (0, 0, 0),
-        (0, 15, 0),
+        (((0, 0, 0), (0, 15, 0)),),
         "can no longer be installed: its proxy image may be gone, and it does not know kueue.x-k8s.io/v1beta2",
         "https://github.com/kubernetes-sigs/kueue/blob/main/CHANGELOG/CHANGELOG-0.15.md",
         refused=True,
     ),
-    # FinishOrphanedWorkloads is on by default in these two ranges.
-    *(
-        Fault(
-            "Kueue",
-            first,
-            fixed,
-            "may mark the Workload of a new JobSet as finished, which blocks the queue",
-            "https://github.com/kubernetes-sigs/kueue/issues/10901",
-            refused=True,
-        )
-        for first, fixed in (((0, 16, 6), (0, 16, 8)), ((0, 17, 1), (0, 17, 3)))
-    ),
-    *(
-        Fault(
-            "Kueue",
-            first,
-            fixed,
-            "may stop preempting, because it waits for a preemption that has ended",
-            f"{_KUEUE_PULL}/10206",
-        )
-        for first, fixed in (((0, 15, 6), (0, 15, 8)), ((0, 16, 3), (0, 16, 5)))
-    ),
-    *(
-        Fault("Kueue", first, fixed, "admits jobs without quota whose requests exceed int64", f"{_KUEUE_PULL}/11151")
-        for first, fixed in (((0, 15, 0), (0, 16, 8)), ((0, 17, 0), (0, 17, 3)))
-    ),
-    *(
-        Fault(
-            "Kueue",
-            first,
-            fixed,
-            "may leave the first job of a queue waiting for a preemption, and all jobs behind it",
-            f"{_KUEUE_PULL}/11647",
-        )
-        for first, fixed in (((0, 15, 0), (0, 16, 9)), ((0, 17, 0), (0, 17, 4)))
+    Fault(
+        "Kueue",
+        (((0, 16, 6), (0, 16, 8)), ((0, 17, 1), (0, 17, 3))),  # FinishOrphanedWorkloads is on by default in these
+        "may mark the Workload of a new JobSet as finished, which blocks the queue",
+        "https://github.com/kubernetes-sigs/kueue/issues/10901",
+        refused=True,
     ),
     Fault(
         "Kueue",
-        (0, 18, 0),
-        (0, 18, 4),
+        (((0, 15, 6), (0, 15, 8)), ((0, 16, 3), (0, 16, 5))),
+        "may stop preempting, because it waits for a preemption that has ended",
+        f"{_KUEUE_PULL}/10206",
+    ),
+    Fault(
+        "Kueue",
+        (((0, 15, 0), (0, 16, 8)), ((0, 17, 0), (0, 17, 3))),
+        "admits jobs without quota whose requests exceed int64",
+        f"{_KUEUE_PULL}/11151",
+    ),
+    Fault(
+        "Kueue",
+        (((0, 15, 0), (0, 16, 9)), ((0, 17, 0), (0, 17, 4))),
+        "may leave the first job of a queue waiting for a preemption, and all jobs behind it",
+        f"{_KUEUE_PULL}/11647",
+    ),
+    Fault(
+        "Kueue",
+        (((0, 18, 0), (0, 18, 4)),),
         "may crash when the number of slices of a running JobSet changes",
         f"{_KUEUE_PULL}/13025",
     ),
@@ -106,7 +90,11 @@ def faults(name: str, version: str) -> tuple[Fault, ...]:
     release = _parse(version)
     if release is None:
         return ()
-    return tuple(fault for fault in FAULTS if fault.name == name and fault.first <= release < fault.fixed)
+    return tuple(
+        fault
+        for fault in FAULTS
+        if fault.name == name and any(first <= release < fixed for first, fixed in fault.releases)
+    )
 
 
 def problem(name: str, version: str, where: str) -> Problem | None:

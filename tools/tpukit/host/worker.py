@@ -261,8 +261,8 @@ def _options(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser("python -m tpukit.host.worker", description=(__doc__ or "").partition("\n")[0])
     add = parser.add_argument
     add("--gcs-bucket", default="", help="bucket with datasets/ and activations/")
-    add("--data", default="", help="folder of streams, gs:// or local; gs://BUCKET/datasets if left out")
-    add("--output", default="", help="where shards go; gs://BUCKET/activations if left out")
+    add("--data", default="", help="folder of streams, gs:// or local (default: gs://BUCKET/datasets)")
+    add("--output", default="", help="folder for shards (default: gs://BUCKET/activations)")
     add("--dataset-stream", action="append", default=[], help="work on this stream alone; may be given again")
     add("--program", required=True, help="FILE.py:NAME or MODULE:NAME")
     add("--option", action="append", default=[], metavar="NAME=VALUE", help="for the program; may be given again")
@@ -280,7 +280,7 @@ def _options(argv: Sequence[str]) -> argparse.Namespace:
     add("--requirements", type=Path, help="installed first, unless that was done before")
     add("--force", action="store_true", help="install again")
     add("--home", type=Path, default=Path("~/.tpukit/worker").expanduser(), help="folder for drafts and marks")
-    add("--log", type=Path, help="file that gets a copy of what is printed; HOME/worker.log if left out")
+    add("--log", type=Path, help="file for a copy of the output (default: HOME/worker.log)")
     options = parser.parse_args([_dashed(word) for word in argv])
     if not options.gcs_bucket and not (options.data and options.output):
         parser.error("name --gcs-bucket, or --data and --output")

@@ -59,7 +59,7 @@ class WebSocket:
 
     def received(self) -> list[bytes]:
         """Return the messages that have arrived complete. Read once, if data is available."""
-        self._connection.setblocking(False)
+        self._connection.settimeout(0)
         try:
             piece = self._connection.recv(_PIECE)  # larger than a TLS record, so that no data stays unread
         except (BlockingIOError, ssl.SSLWantReadError):
@@ -67,7 +67,7 @@ class WebSocket:
         except OSError:
             piece = b""
         finally:
-            self._connection.setblocking(True)
+            self._connection.settimeout(None)
         self.open = bool(piece)
         self._unread += piece
         return self._messages()

@@ -83,7 +83,7 @@ class Leadership:
             self._rests = self._clock.elapsed() + 2 * self._seconds
             if self.leading():
                 self._release()
-                self._changed(False)
+                self._changed(False)  # noqa: FBT003 (a callback)
 
     def renew(self) -> bool:
         """Take the lease or prolong it, and return whether it is held now."""

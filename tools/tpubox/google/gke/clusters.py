@@ -182,15 +182,7 @@ def _delete(cloud: Cloud, call: Call) -> Started:
 
 @api.on_operation_end("DELETE_CLUSTER")
 def _went(cloud: Cloud, operation: Doc) -> After | None:
-    full = operation["target"]
-    cluster = cloud.state.get("cluster", full)
-    if cluster is None:
-        return None
-    if operation["fail"]:
-        cloud.fail(operation)
-        cloud.state.put("cluster", full, {**cluster, "status": "RUNNING"})
-        return None
-    return lambda: _remove(cloud, full)
+    return (lambda: _remove(cloud, operation["target"])) if node_pools.may_go(cloud, operation, "cluster") else None
 
 
 def _remove(cloud: Cloud, full: str) -> None:

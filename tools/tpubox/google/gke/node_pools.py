@@ -199,15 +199,16 @@ def _delete(cloud: Cloud, call: Call) -> Started:
 
 @api.on_operation_end("DELETE_NODE_POOL")
 def _went(cloud: Cloud, operation: Doc) -> After | None:
-    full = operation["target"]
-    pool = cloud.state.get("pool", full)
-    if pool is None:
-        return None
-    if operation["fail"]:
-        cloud.state.put("pool", full, {**pool, "status": "RUNNING"})
+    return (lambda: remove(cloud, operation["target"])) if may_go(cloud, operation, "pool") else None
+
+
+def may_go(cloud: Cloud, operation: Doc, kind: str) -> bool:
+    """Return whether an operation deletes its cluster or pool. If the operation fails, that runs on."""
+    doc = cloud.state.get(kind, operation["target"])
+    if doc is not None and operation["fail"]:
+        cloud.state.put(kind, operation["target"], {**doc, "status": "RUNNING"})
         cloud.fail(operation)
-        return None
-    return lambda: remove(cloud, full)
+    return doc is not None and not operation["fail"]
 
 
 def remove(cloud: Cloud, full: str) -> None:

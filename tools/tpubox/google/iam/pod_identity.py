@@ -60,10 +60,10 @@ def find(cloud: Cloud, node: str, namespace: str, account: str, annotated: str =
     if not identities:
         own = pool["config"].get("serviceAccount", "default")
         email = permissions.default_account(full.split("/")[1]) if own == "default" else own
-        return Found(cluster_name, zone, False, email, email)
+        return Found(cluster_name, zone, federated=False, email=email, shown=email)
     pod = f"{identities}[{namespace}/{account}]"
     if not annotated:
-        return Found(cluster_name, zone, True, pod, identities)
+        return Found(cluster_name, zone, federated=True, email=pod, shown=identities)
     known = f"projects/{annotated.partition('@')[2].partition('.')[0]}/serviceAccounts/{annotated}"
     scopes = [known, known.partition("/serviceAccounts/")[0]]
     permission = "iam.serviceAccounts.getAccessToken"
@@ -75,8 +75,8 @@ def find(cloud: Cloud, node: str, namespace: str, account: str, annotated: str =
             f"Permission '{permission}' denied on resource (or it may not exist).\n"
             "This error could be caused by a missing IAM policy binding on the target IAM service account."
         )
-        return Found(cluster_name, zone, True, annotated, annotated, refused)
-    return Found(cluster_name, zone, True, annotated, annotated)
+        return Found(cluster_name, zone, federated=True, email=annotated, shown=annotated, refused=refused)
+    return Found(cluster_name, zone, federated=True, email=annotated, shown=annotated)
 
 
 def _identity_pool(cloud: Cloud, cluster_name: str, pool: Doc) -> str:

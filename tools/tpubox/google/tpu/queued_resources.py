@@ -55,14 +55,19 @@ def _window(cloud: Cloud, body: Doc) -> Doc:
     return {"_after": after, "_until": until, "_ends": None}
 
 
+def _unless_failed(cloud: Cloud, operation: Doc) -> Doc | None:
+    """Return the queued resource of an operation; None if it is gone, or if the operation fails, which it records."""
+    doc = cloud.state.get("queued", operation["target"])
+    if doc is None or not operation["fail"]:
+        return doc
+    cloud.fail(operation)
+    queue_progress.fail(cloud, doc, operation["fail"], "INTERNAL")
+    return None
+
+
 @api.on_operation_end("CREATE_QUEUED_RESOURCE", "RESET_QUEUED_RESOURCE")
 def _accepted(cloud: Cloud, operation: Doc) -> None:
-    doc = cloud.state.get("queued", operation["target"])
-    if doc is None:
-        return
-    if operation["fail"]:
-        cloud.fail(operation)
-        queue_progress.fail(cloud, doc, operation["fail"], "INTERNAL")
+    if (doc := _unless_failed(cloud, operation)) is None:
         return
     queue_progress.accept(cloud, doc)
     respond(cloud, operation, "QueuedResource", cloud.state.get("queued", operation["target"]) or doc)
@@ -118,12 +123,7 @@ def _delete(cloud: Cloud, call: Call) -> Started:
 
 @api.on_operation_end("DELETE_QUEUED_RESOURCE")
 def _went(cloud: Cloud, operation: Doc) -> None:
-    doc = cloud.state.get("queued", operation["target"])
-    if doc is None:
-        return
-    if operation["fail"]:
-        cloud.fail(operation)
-        queue_progress.fail(cloud, doc, operation["fail"], "INTERNAL")
+    if (doc := _unless_failed(cloud, operation)) is None:
         return
     queue_progress.remove_vms(cloud, doc)
     cloud.state.delete("queued", operation["target"])

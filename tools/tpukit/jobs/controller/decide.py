@@ -1,7 +1,7 @@
 """Decide the next step of a job from its record and its place's observation. Pure.
 
-A record says that a job has ended only when nothing of the job runs any more. Until then `outcome` holds how it will
-end, and every driver tells its place to stop it in each round.
+A record says that a job has ended only when no process of the job is left. Until then `outcome` holds how it will end,
+and every driver has its place stop it in each round.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ def inspect(folder: Path, own: Sequence[Path] = ()) -> Inspection:
     try:
         return _settled(folder, lambda: _inspect(folder, own))
     except Invalid as error:
-        return Inspection("", "", False, (), 0, error.problems)
+        return Inspection("", "", dirty=False, names=(), bytes=0, problems=error.problems)
 
 
 def snapshot(folder: Path, shelf: Path, own: Sequence[Path] = ()) -> Snapshot:

@@ -60,7 +60,7 @@ def read(lines: Callable[[bool], Iterable[Line]], *, follow: bool, tail: int | N
     printed: Counter[str] = Counter()
     if tail is not None:
         last: dict[str, deque[Line]] = defaultdict(lambda: deque(maxlen=tail))
-        for line in lines(False):
+        for line in lines(False):  # noqa: FBT003 (a callback)
             printed[line.host] += 1
             last[line.host].append(line)
         for one in last.values():

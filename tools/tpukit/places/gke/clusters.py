@@ -71,7 +71,7 @@ class Clusters:
         return None
 
     def open(self, name: ClusterName) -> Cluster:
-        """Open the cluster, and reject a context that now points to another cluster than when the job was sent."""
+        """Open the cluster, and reject a context that no longer points to the cluster of the job."""
         context = self.context(name)
         if context is None:
             raise NotFound(
@@ -80,7 +80,7 @@ class Clusters:
             )
         if name.uid and (uid := self._uid(context)) and uid != name.uid:
             raise Conflict(
-                f"{name.server} is another cluster than when the job was sent",
+                f"{name.server} is not the cluster that the job was sent to",
                 hint="point the context at the earlier cluster; `tpu job forget` closes a job whose cluster is gone",
             )
         return self._cluster(context)

@@ -293,6 +293,6 @@ def _is_of(pod: Doc, began: Position) -> bool:
 
 
 def _hosts(records: Records, handle: Handle) -> dict[str, Any]:
-    """Return what the record is to hold of hosts, if anything."""
+    """Return the facts about hosts to keep in the record, if there are any."""
     telling = hosts.to_record(records)
     return {"hosts": telling} if telling or handle.attempt.learned.get("hosts") else {}
