@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -15,6 +16,7 @@ import yaml
 
 from conftest import processes_of
 from support import fit_environment
+from support.waiting import PATIENCE
 from tpukit.core import paths
 from tpukit.drill import pricing
 from tpukit.fit import check
@@ -160,7 +162,10 @@ def test_run_with_fit_refuses_a_job_that_cannot_fit(tmp_path: Path) -> None:
     assert ran.stdout == ""
 
 
-def test_interrupt_while_compiling_leaves_no_process_and_no_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 130), (signal.SIGKILL, -signal.SIGKILL)]
+)
+def test_signal_while_compiling_leaves_no_process(number: int, code: int, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("import time\nimport jax\n\ntime.sleep(3600)\n")
     job = {"name": "slow", "tpu": "v5e-4", "command": ["python", "train.py"], "code": "."}
     (tmp_path / "job.yaml").write_text(yaml.safe_dump(job))
@@ -170,10 +175,13 @@ def test_interrupt_while_compiling_leaves_no_process_and_no_file(tmp_path: Path)
     process = subprocess.Popen(argv, stderr=subprocess.PIPE, text=True, env={**os.environ, "TMPDIR": str(scratch)})
     assert process.stderr
     assert any("running the program" in line for line in process.stderr)
-    process.send_signal(2)
-    assert process.wait(60) == 130
+    process.send_signal(number)
+    assert process.wait(60) == code
     process.stderr.close()
-    assert list(scratch.iterdir()) == []
+    assert number == signal.SIGKILL or list(scratch.iterdir()) == []
+    until = time.monotonic() + PATIENCE
+    while processes_of(scratch) and time.monotonic() < until:
+        time.sleep(0.1)
     assert processes_of(scratch) == {}
 
 

@@ -14,7 +14,7 @@ from tpukit.cli import fit as command
 from tpukit.cli import job as jobs
 from tpukit.cli import run as runs
 from tpukit.core.errors import Invalid
-from tpukit.fit import check, running
+from tpukit.fit import check, environment, running
 from tpukit.fit.check import Report
 from tpukit.fit.estimate import Estimate
 from tpukit.fit.findings import Finding
@@ -38,6 +38,8 @@ def recorded(plan: Plan, *_: Any, **__: Any) -> Report:
 def fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     (tmp_path / "job.yaml").write_text("{name: mine, tpu: v5e-16, command: [python, train.py], code: .}")
     monkeypatch.setattr(check, "check", recorded)
+    monkeypatch.setattr(command, "_stop_like_ctrl_c", lambda: None)  # signals of this process belong to pytest
+    monkeypatch.setattr(environment, "make", lambda _say: None)
     monkeypatch.setattr(running, "free_memory", lambda: 16 << 30)
 
     def run(*words: str) -> Result:
@@ -65,6 +67,12 @@ def test_generation_is_compared_up_to_the_chips_that_are_given(fit: Any) -> None
     assert ran.exit_code == 0, ran.output
     rows = [line.split()[:3] for line in ran.stdout.splitlines()[1:] if line.split()[4:5] == ["fits"]]
     assert sorted(rows) == [["1", "x", "v6e-4"], ["1", "x", "v6e-8"], ["2", "x", "v6e-4"]]
+
+
+def test_all_leaves_out_generations_without_multislice(fit: Any) -> None:
+    found = json.loads(fit("--all", "--slices", "2", "--chips", "16", "--json").stdout)
+    assert {one["slice"].partition("-")[0] for one in found} == {"v4", "v5litepod", "v5p", "v6e", "tpu7x"}
+    assert "cannot train together" in str(fit("--try", "v3-8,v6e", "--slices", "2").exception)
 
 
 def test_comparison_in_which_nothing_fits_exits_1(fit: Any) -> None:

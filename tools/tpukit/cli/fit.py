@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -77,6 +78,7 @@ def command(
     from tpukit.fit.whole_run import STEPS, Length
     from tpukit.jobs.use_cases import submission
 
+    _stop_like_ctrl_c()
     plan = submission.make_plan(file, sets, "local")
     comparing = every or bool(tries or counts)
     given = {"--chips": chips, "--steps": steps, "--tokens": tokens, "--html": html}
@@ -99,6 +101,13 @@ def command(
     else:
         fit_table.show(report)
     sys.exit(0 if report.can_run else 1)
+
+
+def _stop_like_ctrl_c() -> None:
+    """Treat SIGTERM and a closed terminal as Ctrl-C, so that the compiler and its files are removed."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler)
 
 
 def _with_remedies(plan: Plan, report: Report, timeout: float, fresh: bool) -> Report:
@@ -134,7 +143,8 @@ def _comparison(
 ) -> Comparison:
     from tpukit import catalogue
     from tpukit.core.errors import Invalid, Problem
-    from tpukit.fit import check, shapes
+    from tpukit.core.quantities import counted
+    from tpukit.fit import check, environment, shapes
     from tpukit.fit.comparing import Comparison
     from tpukit.jobs.use_cases import submission
 
@@ -146,15 +156,21 @@ def _comparison(
         names or [plan.slice.name], shapes.numbers(counts, "--slices") or [plan.spec.slices], limit
     )
     if not ladders:
-        raise Invalid(
-            Problem("--chips", f"no slice of {', '.join(names)} has {limit} chips or fewer in all", "raise --chips")
-        )
+        most = counted(limit, "chip")
+        raise Invalid(Problem("--chips", f"no slice of {', '.join(names)} has at most {most} in all", "raise --chips"))
     check.refuse(plan)
-    plans = {
-        one: submission.make_plan(file, (*sets, f"tpu={one.tpu}", f"slices={one.slices}"), "local")
-        for ladder in ladders
-        for one in ladder
-    }
+    named = {catalogue.find(name).name for name in names or [plan.slice.name] if not catalogue.generation(name)}
+    plans: dict[Shape, Plan] = {}
+    for ladder in ladders:
+        for one in ladder:
+            try:
+                plans[one] = submission.make_plan(file, (*sets, f"tpu={one.tpu}", f"slices={one.slices}"), "local")
+            except Invalid:
+                if one.tpu in named:
+                    raise
+                # Some generations have no multislice: --all leaves them out.
+    ladders = [found for ladder in ladders if (found := tuple(one for one in ladder if one in plans))]
+    environment.make(lambda text: click.echo(text, err=True))
 
     def compile_for(shape: Shape, stop: threading.Event) -> Report:
         return of(plans[shape], f"{shape}: ", timeout=timeout, fresh=fresh, stop=stop)

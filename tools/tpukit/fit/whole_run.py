@@ -21,7 +21,9 @@ class Length:
     tokens: float | None = None
 
     def __str__(self) -> str:
-        return f"{self.tokens:,.0f} tokens" if self.tokens is not None else f"{self.steps:,.0f} steps"
+        if self.tokens is not None:
+            return f"{self.tokens:,.0f} tokens"
+        return "1 step" if self.steps == 1 else f"{self.steps:,.0f} steps"
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,19 +7,25 @@ The program's own output goes where the parent sent it, and is not in the answer
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
 import json
 import os
 import resource
 import runpy
+import signal
 import sys
 import time
 import traceback
 from pathlib import Path
 from typing import Any
 
+PR_SET_PDEATHSIG = 1
+"""Number of the request in Linux's <sys/prctl.h>."""
+
 
 def main() -> None:
+    _end_with_parent()
     request_file, answer_file = map(Path, sys.argv[1:3])
     request = json.loads(request_file.read_text(encoding="utf-8"))
     answer = _run(request, answer_file)
@@ -30,6 +36,11 @@ def main() -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)  # threads of the program wait for steps that never run
+
+
+def _end_with_parent() -> None:
+    """Let the kernel kill this process if its parent dies, which then cannot do so itself."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _run(request: dict[str, Any], answer_file: Path) -> dict[str, Any]:
