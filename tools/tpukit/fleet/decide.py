@@ -209,8 +209,8 @@ def _request(worker: Worker, seen: Seen, now: float) -> Decision[Worker]:
         short = seen.queued == "WAITING_FOR_RESOURCES"
         words = f"{worker.zone} has no {worker.tpu_type} available now" if short else f"{worker.tpu} is being created"
         if short and late:
-            moving = replace(learning.gave_up(worker, now), moving=True, message=words)
-            return Decision(moving, Delete((_here(worker, seen),)))
+            leaves = replace(learning.gave_up(worker, now), moving=True, message=words)
+            return Decision(leaves, Delete((_here(worker, seen),)))
         return Decision(replace(worker, message=words))
     moving = seen.queued == "FAILED" and is_stockout(seen.error) and len(worker.zones) > 1
     words = seen.error or f"the request for {worker.tpu} is {seen.queued}"

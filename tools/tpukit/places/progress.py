@@ -71,8 +71,8 @@ def first_of(reported: Progress, printed: Callable[[], Progress]) -> Progress:
     shown = printed()
     if not reported.early or shown.step is not None:
         return shown
-    signs = {"beat": reported.beat, "cpu": reported.cpu, "saves": reported.saves}
-    return replace(shown, early=True, moved=max(shown.moved, reported.moved), **signs)
+    moved = max(shown.moved, reported.moved)
+    return replace(shown, early=True, moved=moved, beat=reported.beat, cpu=reported.cpu, saves=reported.saves)
 
 
 def read(path: Path, now: float) -> Progress:
