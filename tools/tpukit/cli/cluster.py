@@ -142,7 +142,8 @@ def up(dry_run: bool, yes: bool, members: tuple[str, ...], **words: Any) -> None
         _print(going_up.lines(made))
         return
     made.run()
-    _say(f"Cluster {spec.cluster_name} is ready for jobs. Next:\n  {made.next()}")
+    commands = "".join(f"\n  {line}" for line in made.next())
+    _say(f"Cluster {spec.cluster_name} is ready for jobs. Next:{commands}")
 
 
 @command.command()
