@@ -107,6 +107,32 @@ run "network_refuses_a_subnet_that_is_too_small" {
   expect_failures = [google_compute_subnetwork.this]
 }
 
+run "network_with_more_ranges_holds_more_pods" {
+  command = plan
+  module {
+    source = "./modules/network"
+  }
+  variables {
+    nodes                     = [{ count = 3, max_pods_per_node = 64 }, { count = 512, max_pods_per_node = 16 }]
+    additional_pods_ip_ranges = ["10.64.0.0/16"]
+  }
+  assert {
+    condition     = google_compute_subnetwork.this[0].secondary_ip_range[2].ip_cidr_range == "10.64.0.0/16" && output.additional_pod_ranges[0] == "tpu-subnet-pods-1"
+    error_message = "the subnet has the range, and the cluster gets its name"
+  }
+}
+
+run "network_refuses_more_ranges_that_overlap" {
+  command = plan
+  module {
+    source = "./modules/network"
+  }
+  variables {
+    additional_pods_ip_ranges = ["10.129.8.0/22"]
+  }
+  expect_failures = [google_compute_subnetwork.this]
+}
+
 run "network_refuses_ranges_that_overlap" {
   command = plan
   module {

@@ -158,7 +158,9 @@ def test_up_shows_what_it_costs_and_killed_while_terraform_works_goes_on_with_th
     assert "Quota for 16 more chips of v4 (preemptible) in us-central2: " in before
     done = way.type(LINES[0])
     assert done.code == 0, done.text[-8000:]
-    assert done.text.rstrip().endswith("Next:\n  tpu image push"), done.text[-2000:]
+    assert done.text.rstrip().endswith(
+        "Next:\n  tpu image push\n  tpu cluster verify\n  tpu run job.yaml --place gke"
+    ), done.text[-2000:]
     cluster = "projects/my-project-1/locations/us-central2/clusters/tpu-cluster"
     pools = {f"pool {cluster}/nodePools/{name}" for name in ("cpu-pool", "tpu-node-pool-0", "tpu-node-pool-1")}
     assert pools <= way.resources()

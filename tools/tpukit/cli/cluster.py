@@ -164,7 +164,8 @@ def up(chosen: Chosen, yes: bool, members: tuple[str, ...]) -> None:
         _print(going_up.lines(made))
         return
     made.run()
-    _say(f"Cluster {spec.cluster_name} is ready for jobs. Next:\n  {made.next()}")
+    commands = "".join(f"\n  {line}" for line in made.next())
+    _say(f"Cluster {spec.cluster_name} is ready for jobs. Next:{commands}")
 
 
 @command.command()

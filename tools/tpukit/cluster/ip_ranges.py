@@ -59,7 +59,7 @@ def nodes_needed(pools: list[Nodes]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """What is left after each pool took a range."""
+    """The result of giving each pool a range."""
 
     rooms: tuple[int, ...]  # addresses left in each range
     without: int  # addresses of the pools that found no range

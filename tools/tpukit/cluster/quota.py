@@ -12,6 +12,7 @@ from typing import Any
 
 from tpukit.cluster import checks, family_quota, gcloud
 from tpukit.cluster.family_quota import Family
+from tpukit.cluster.machine_quota import ASK, NOT_ENOUGH, judged
 from tpukit.cluster.programs import Command
 from tpukit.cluster.spec import ClusterSpec
 from tpukit.core.errors import TpukitError
@@ -20,7 +21,6 @@ from tpukit.core.quantities import counted
 _METRICS = {"v4": "TPU_PODSLICE_V4", "v5e": "TPU_LITE_PODSLICE_V5"}
 """Metrics by generation: https://cloud.google.com/compute/docs/reference/rest/v1/regions"""
 _PREEMPTIBLE = ("spot", "flex-start")
-_ASK = "https://console.cloud.google.com/iam-admin/quotas"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,11 +110,9 @@ def lines(
             continue
         found = next((one for one in quotas if need.metric and one.get("metric") == need.metric), None)
         if found is None:
-            yield f"Quota for {what} in {region}: unknown here; {_ASK} shows it"
+            yield f"Quota for {what} in {region}: unknown here; {ASK} shows it"
             continue
-        limit, used = int(found["limit"]), int(found["usage"])
-        enough = "enough" if used + need.chips <= limit else f"NOT ENOUGH: request more at {_ASK}"
-        yield f"Quota for {what} in {region}: {limit - used} of {limit} are free ({need.metric}): {enough}"
+        yield judged(what, region, need.metric, need.chips, found)
 
 
 def _of_family(region: str, need: Need, family: Family, info: Mapping[str, Any] | str) -> str:
@@ -124,7 +122,7 @@ def _of_family(region: str, need: Need, family: Family, info: Mapping[str, Any] 
         return f"Quota for {what} in {region}: unknown ({info.splitlines()[0]})"
     limit = family_quota.limit(info, region, family.dimensions)
     if limit is None:
-        return f"Quota for {what} in {region}: none is set ({family.id}), which may mean 0; {_ASK} shows it"
+        return f"Quota for {what} in {region}: none is set ({family.id}), which may mean 0; {ASK} shows it"
     if limit < need.chips:
-        return f"Quota for {what} in {region}: the limit is {limit} ({family.id}): NOT ENOUGH: request more at {_ASK}"
+        return f"Quota for {what} in {region}: the limit is {limit} ({family.id}): {NOT_ENOUGH}: request more at {ASK}"
     return f"Quota for {what} in {region}: the limit is {limit} ({family.id}); its present use is unknown here"

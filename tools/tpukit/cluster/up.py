@@ -76,11 +76,12 @@ class Up:
             self._say(f"[{number}/{len(steps)}] {step.title}")
             step.run()
 
-    def next(self) -> str:
-        """Return the next command to type."""
+    def next(self) -> list[str]:
+        """Return the next commands to type. `verify` needs an image with tpukit and JAX."""
         mine = settings.load()
         built = mine.image and mine.repository and mine.image.startswith(f"{mine.repository}/")
-        return "tpu run job.yaml --place gke" if built else "tpu image push"
+        last = "tpu run job.yaml --place gke"
+        return ["tpu cluster verify", last] if built else ["tpu image push", "tpu cluster verify", last]
 
     def _ask_first(self) -> None:
         """Ask before anything is created in the project."""

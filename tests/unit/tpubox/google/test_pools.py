@@ -275,6 +275,21 @@ def test_pods_range_that_is_too_small_leaves_the_pool_in_error(world):
     assert "statusMessage" not in world.ask("POST", pools, pool(maxPodsConstraint={"maxPodsPerNode": "16"}))
 
 
+def test_disks_over_their_quota_are_refused_in_gkes_words_and_listed_with_their_usage(world):
+    pools = world.cluster()
+    stock_and_quota.limit_disks(world.cloud, "us-central2", "SSD_TOTAL_GB", 500)
+    world.ask("POST", pools, pool("a"))
+    world.pass_time(1000)
+    quotas = world.ask("GET", f"compute/v1/projects/{PROJECT}/regions/us-central2")["quotas"]
+    assert {"metric": "SSD_TOTAL_GB", "limit": 500, "usage": 400} in quotas
+    status, _, text = world.refusal("POST", pools, pool("b"))
+    assert status == 403
+    assert text.startswith(
+        'Insufficient regional quota to satisfy request: resource "SSD_TOTAL_GB": request requires '
+        "'400.0' and is short '300.0'. project has a quota of '500.0' with '100.0' available."
+    )
+
+
 def more_pods(world: World, pools: str, *names: str, key: str = "additionalPodRangesConfig") -> tuple[int, Any]:
     answer = world.send("PUT", pools.rpartition("/")[0], {"update": {key: {"podRangeNames": names}}})
     world.pass_time(1000)

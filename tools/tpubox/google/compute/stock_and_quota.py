@@ -70,9 +70,57 @@ def reserve(cloud: Cloud, name: str, zone: str, generation: str, chips: int) -> 
     cloud.state.put("limit", f"reservation/{name}", {"chips": chips, "zone": zone, "generation": generation})
 
 
+DISK_METRICS = {
+    "pd-standard": "DISKS_TOTAL_GB",
+    "pd-balanced": "SSD_TOTAL_GB",
+    "pd-ssd": "SSD_TOTAL_GB",
+    "hyperdisk-balanced": "HDB_TOTAL_GB",
+}
+
+
+def limit_disks(cloud: Cloud, region: str, metric: str, gb: int) -> None:
+    """Limit the boot disks of a region. Without a limit, disks are unlimited, and not listed."""
+    cloud.state.put("limit", f"disks/{region}/{metric}", {"gb": gb})
+
+
+def _disks_used(cloud: Cloud, region: str, metric: str) -> int:
+    """Return the GB of boot disks of all pools in a region that count towards a quota."""
+    return sum(
+        pool["config"]["diskSizeGb"] * pool["_size"] * len(pool["locations"])
+        for pool in cloud.state.all("pool").values()
+        if pool["locations"][0].startswith(f"{region}-") and DISK_METRICS.get(pool["config"]["diskType"]) == metric
+    )
+
+
+def check_disks(cloud: Cloud, pool: Doc, nodes: int, target: str) -> None:
+    """Refuse a pool whose boot disks exceed a quota, in GKE's words."""
+    region = pool["locations"][0].rpartition("-")[0]
+    name = DISK_METRICS.get(pool["config"]["diskType"], "")
+    limit = cloud.state.get("limit", f"disks/{region}/{name}")
+    wanted = pool["config"]["diskSizeGb"] * nodes * len(pool["locations"])
+    if limit is None or not wanted:
+        return
+    left = limit["gb"] - _disks_used(cloud, region, name)
+    if wanted > left:
+        raise _insufficient(name, wanted, wanted - left, limit["gb"], left, target)
+
+
+def _insufficient(name: str, wanted: int, missing: int, limit: int, left: int, target: str) -> Refused:
+    return GKE_QUOTA.refused(
+        403,
+        f'Insufficient regional quota to satisfy request: resource "{name}": request requires '
+        f"'{wanted}.0' and is short '{missing}.0'. project has a quota of '{limit}.0' with "
+        f"'{left}.0' available. View and manage quotas at "
+        f"https://console.cloud.google.com/iam-admin/quotas?usage=USED&project={target.split('/')[1]}.",
+    )
+
+
 def quotas(cloud: Cloud, region: str) -> list[Doc]:
     """Return the quotas of a region as Compute Engine lists them."""
     found = []
+    for full, limit in cloud.state.all("limit", f"disks/{region}/").items():
+        name = full.rpartition("/")[2]
+        found.append({"metric": name, "limit": limit["gb"], "usage": _disks_used(cloud, region, name)})
     for name, limit in cloud.state.all("limit", f"quota/{region}/").items():
         _, _, generation, kind = name.split("/")
         asked = Holding(f"{region}-a", generation, 0, spot=kind == "spot")
@@ -103,13 +151,7 @@ def check_gke(cloud: Cloud, asked: Holding, target: str) -> None:
     if not (short := short_by(cloud, asked, GKE, target)):
         return
     missing, limit = short
-    raise GKE_QUOTA.refused(
-        403,
-        f'Insufficient regional quota to satisfy request: resource "{metric(asked)}": request requires '
-        f"'{asked.chips}.0' and is short '{missing}.0'. project has a quota of '{limit}.0' with "
-        f"'{asked.chips - missing}.0' available. View and manage quotas at "
-        f"https://console.cloud.google.com/iam-admin/quotas?usage=USED&project={target.split('/')[1]}.",
-    )
+    raise _insufficient(metric(asked), asked.chips, missing, limit, asked.chips - missing, target)
 
 
 def find(cloud: Cloud, asked: Holding, target: str) -> None:

@@ -62,6 +62,7 @@ def add(cloud: Cloud, cluster_name: str, cluster: Doc, body: Doc) -> str:
     full = f"{cluster_name}/nodePools/{pool['name']}"
     if wish.holding:
         stock_and_quota.check_gke(cloud, wish.holding, full)
+    stock_and_quota.check_disks(cloud, pool, wish.nodes, full)
     mark = f"{zlib.crc32(f'{full} {cloud.state.next()}'.encode()):08x}"
     group = compute_zones.group(cluster["name"][:20], pool["name"][:20], mark)
     made = {
