@@ -1,7 +1,7 @@
-"""How long jobs hold their slices, from those that ended. Pure.
+"""Durations for which jobs hold their slices, from those that ended. Pure.
 
 Durations are drawn from the most similar jobs of which enough have ended, and spread by a kernel on a logarithmic
-scale. For each simulation the sample itself is drawn anew, so that a range from few jobs is wide.
+scale. Each simulation draws a sample of its own from them, so that a range from few jobs is wide.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TRIES = 30
 
 @dataclass(frozen=True, slots=True)
 class Like:
-    """What makes jobs similar."""
+    """Traits by which jobs are similar."""
 
     team: str
     name: str
