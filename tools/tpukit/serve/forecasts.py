@@ -16,6 +16,7 @@ from tpukit.goodput import budgets
 from tpukit.jobs.plan import ClusterName
 from tpukit.jobs.records import ACTIVE, JOBS, Job
 from tpukit.kernel.store import Store, everything
+from tpukit.places.capabilities import has_queues
 from tpukit.places.gke.clusters import Clusters
 from tpukit.teams import queue_rows, registry
 from tpukit.teams.forecast import records
@@ -107,7 +108,7 @@ class Forecasts:
         """Return the jobs whose durations count. They are read once an hour: there may be thousands."""
         if now - self._history[0] >= HISTORY_REFRESH_SECONDS:
             recent = budgets.recent(self._store, now - HISTORY_SECONDS)
-            self._history = now, [job for job in recent if job.state.ended]
+            self._history = now, [job for job in recent if job.state.ended and has_queues(job.place)]
         return self._history[1]
 
     def _view(self, name: ClusterName, history: Sequence[Job], now: float) -> View:
@@ -126,7 +127,7 @@ class Forecasts:
 
     def _active(self) -> list[Job]:
         listed = (entry.value for entry in everything(self._store, JOBS, states=ACTIVE))
-        return [job for job in listed if job.place == "gke"]
+        return [job for job in listed if has_queues(job.place)]
 
 
 def _clusters(active: Sequence[Job]) -> list[ClusterName]:

@@ -109,7 +109,7 @@ class Draw:
 
 def of_jobs(jobs: Iterable[Job], now: float) -> list[Ran]:
     """Return for how long ended jobs held their slices, from when they were admitted."""
-    return [Ran(like(job), held(job, now)) for job in jobs if job.state.ended and job.place == "gke"]
+    return [Ran(like(job), held(job, now)) for job in jobs if job.state.ended]
 
 
 def held(job: Job, now: float) -> float:
