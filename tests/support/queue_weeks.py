@@ -121,7 +121,6 @@ def lived(sent: Sequence[Sent], samples: int, every: int = 1) -> list[Scored]:
                 **{entry.id: Seen(entry, likes[entry.id]) for entry in line.waiting},
             }
             elapsed = {name: held.get(name, 0.0) + one.at - admitted[name] for name in line.running}
-            # A job that was evicted is drawn anew: its work so far is part of what it holds.
             found = predict(
                 *(Picture(queues(), jobs), Durations(ran), one.at), arrivals=arrivals, elapsed=elapsed, samples=samples
             )

@@ -64,7 +64,7 @@ def test_store_that_is_away_is_waited_out_and_said_once(store):
         until(service.ready)
         store.away = True
         until(lambda: "tpukit_store_errors_total 3" in metrics.text() or service.loop._failures > 3)
-        assert not service.ready()
+        until(lambda: not service.ready())
         assert service.alive()
         assert len(said) == 1
         assert "the store does not answer" in said[0]

@@ -194,10 +194,13 @@ def test_predictions_are_kept_once_and_scored_by_what_happened(store):
 
 
 def test_ranges_hold_for_jobs_of_four_teams_in_seeded_weeks():
-    """A slow share of `python tests/support/queue_weeks.py`, which runs 20 seeds."""
-    found = [one for seed in (1, 2) for one in queue_weeks.lived(queue_weeks.weeks(seed), samples=15, every=6)]
-    assert len(found) > 40
+    """A small part of `python tests/support/queue_weeks.py`, which runs 20 seeds."""
+    found = queue_weeks.lived(queue_weeks.weeks(2), samples=15, every=6)
+    found += queue_weeks.lived(queue_weeks.weeks(3, 120), samples=15, every=4)
+    waited = [one for one in found if one.waited]
+    assert len(waited) >= 15
     assert queue_weeks.share(found) >= 0.8
+    assert queue_weeks.share(waited) >= 0.6  # of so few; ranges half as wide hold less than half of them
 
 
 class Kueue:

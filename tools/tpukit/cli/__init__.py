@@ -37,6 +37,7 @@ COMMANDS = {
     "queue": ("tpukit.cli.queue", "Run Python code sent by applications and return the result."),
     "team": ("tpukit.cli.team", "Manage teams: quotas, members, and the jobs in each queue."),
     "store": ("tpukit.cli.store", "Show where jobs are stored, and move them to another store."),
+    "notify": ("tpukit.cli.notify", "Show who is notified about jobs, and send a test notice."),
     "cluster": ("tpukit.cli.cluster", "Create and delete the training environment on Google Cloud."),
     "image": ("tpukit.cli.image", "Build the container image that jobs run in."),
     "provisioner": ("tpukit.cli.provisioner", "Create node pools for waiting JobSets, and delete them."),

@@ -26,9 +26,22 @@ if TYPE_CHECKING:
 @click.option(
     "--checkpoints", is_flag=True, help="Also checkpoints and TensorBoard data of ended jobs on this machine."
 )
+@click.option("--cloud", is_flag=True, help="Instead: TPU VMs and queued resources at Google that nothing uses.")
+@click.option("--idle", default="1d", show_default=True, help="With --cloud: TPU VMs without a job for this long.")
+@click.option("--yes", is_flag=True, help="With --cloud: do not ask before deleting.")
 @click.option("--dry-run", is_flag=True, help="Print what would be removed; remove nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def command(older_than: str, keep: str, keep_code: str, checkpoints: bool, dry_run: bool, as_json: bool) -> None:
+def command(
+    older_than: str,
+    keep: str,
+    keep_code: str,
+    checkpoints: bool,
+    cloud: bool,
+    idle: str,
+    yes: bool,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
     """Remove staged code, logs and other files that old jobs left on this machine.
 
     Files that an active job needs stay. Checkpoints stay unless --checkpoints is given; those in buckets always do.
@@ -38,11 +51,15 @@ def command(older_than: str, keep: str, keep_code: str, checkpoints: bool, dry_r
       tpu clean --dry-run                  what would go, and why
       tpu clean --older-than 7d            what was not used for a week
       tpu clean --keep 5GiB --checkpoints  ended jobs, until they take no more than 5 GiB
+      tpu clean --cloud                    what is paid for and not used, and what ends it
     """
-    from tpukit.cli import context
+    from tpukit.cli import clean_cloud, context
     from tpukit.core import paths
     from tpukit.jobs import housekeeping
 
+    if cloud:
+        clean_cloud.run(_seconds(idle, "--idle"), dry_run=dry_run, yes=yes, as_json=as_json)
+        return
     limits = housekeeping.Limits(
         age=_seconds(older_than), runs=_bytes("--keep", keep), code=_bytes("--keep-code", keep_code)
     )
@@ -94,13 +111,13 @@ def _json(report: Report, dry_run: bool) -> dict[str, object]:
     }
 
 
-def _seconds(text: str) -> float:
+def _seconds(text: str, option: str = "--older-than") -> float:
     from tpukit.jobs.spec import durations
 
     try:
         return float(durations.parse(text))
     except ValueError as error:
-        raise Invalid(Problem("--older-than", f"{text!r} is not a duration", "write 30d, 12h or 45m")) from error
+        raise Invalid(Problem(option, f"{text!r} is not a duration", "write 30d, 12h or 45m")) from error
 
 
 def _bytes(option: str, text: str) -> int:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tpukit.serve.forecasts import Forecasts
     from tpukit.serve.page.site import Site
 
-ASK_SECONDS = 5.0
+ASK_SECONDS = 20.0
 
 
 @click.command("page")

@@ -80,7 +80,7 @@ def command(
 def _serve(
     parallel: int, tick: float, until_idle: bool, port: int | None, page_port: int | None, no_http: bool
 ) -> None:
-    from tpukit.cli import context
+    from tpukit.cli import context, notify
     from tpukit.serve import presence
     from tpukit.serve.forecasts import Forecasts
     from tpukit.serve.metrics import Metrics
@@ -98,6 +98,7 @@ def _serve(
         "mirror": _mirror(),
         "presence": _note_presence,
         "predictions": forecasts.keep,
+        "notices": notify.notices(_say).round,
     }
     service = Service(context.store(), driver, context.CLOCK, metrics, tick=tick, say=_say, **beside)
     if not no_http:

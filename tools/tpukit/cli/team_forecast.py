@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tpukit import places
 from tpukit.cli.plan_view import set_option
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def command(
     slices = [what_if.parse_slices(text, "--slices") for text in more]
     moved = [what_if.parse_slices(text, "--quota") for text in quotas]
     queues, _ = registry.read_queues(team.cluster_of_kubectl())
-    plan = submission.make_plan(file, sets, "gke", ()) if file else None
+    plan = submission.make_plan(file, sets, places.RENDERED, ()) if file else None
     now = read(queues)
     then = read(with_plan(queues, plan, now.now)) if plan else now
     picture = then.picture
@@ -103,20 +104,23 @@ def read(queues: Queues) -> Outlook:
     """Return the outlook of these queues, with the history in the store."""
     from tpukit.cli import context
     from tpukit.goodput import budgets
+    from tpukit.places.capabilities import has_queues
     from tpukit.teams.forecast.outlook import HISTORY_SECONDS, outlook
 
     now = context.CLOCK.now()
-    return outlook(queues, budgets.recent(context.store(), now - HISTORY_SECONDS), now)
+    recent = budgets.recent(context.store(), now - HISTORY_SECONDS)
+    return outlook(queues, [job for job in recent if has_queues(job.place)], now)
 
 
 def say_when(plan: Plan) -> None:
     """Print when a job would start if it were sent now."""
     from tpukit.cli import forecast_tables, team
     from tpukit.core.errors import Invalid, Problem
+    from tpukit.places.capabilities import has_queues
     from tpukit.teams import registry
     from tpukit.teams.forecast.outlook import name_of, with_plan
 
-    if plan.place != "gke":
+    if not has_queues(plan.place):
         hint = "add --place gke; elsewhere a job starts as soon as it gets its slices"
         raise Invalid(Problem("--when", f"place {plan.place} has no queue", hint))
     queues, _ = registry.read_queues(team.cluster_of_kubectl())

@@ -16,6 +16,7 @@ from tpukit.goodput import budgets
 from tpukit.jobs.plan import ClusterName
 from tpukit.jobs.records import ACTIVE, JOBS, Job
 from tpukit.kernel.store import Store, everything
+from tpukit.places.capabilities import has_queues
 from tpukit.places.gke.clusters import Clusters
 from tpukit.teams import queue_rows, registry
 from tpukit.teams.forecast import records
@@ -25,6 +26,7 @@ from tpukit.teams.queue_rows import JobRow, QueueRow
 from tpukit.teams.waiting import Queues
 
 REFRESH_SECONDS = 60.0
+HISTORY_REFRESH_SECONDS = 3600.0
 SHARE = 20.0
 """Simulations are followed by a pause of at least this many times their duration."""
 SAMPLES = 50
@@ -55,6 +57,7 @@ class Forecasts:
         self._busy = threading.Lock()
         self._views: Sequence[View] = ()
         self._next = -math.inf
+        self._history: tuple[float, Sequence[Job]] = (-math.inf, ())
         self._simulated = 0.0  # seconds of simulation in the current refresh
 
     def views(self) -> Sequence[View]:
@@ -98,8 +101,15 @@ class Forecasts:
 
     def _made(self) -> Sequence[View]:
         active, now = self._active(), self._clock.now()
-        history = budgets.recent(self._store, now - HISTORY_SECONDS) if active else []
-        return [self._view(name, history, now) for name in _clusters(active)]
+        ended = self._ended(now) if active else []
+        return [self._view(name, [*ended, *active], now) for name in _clusters(active)]
+
+    def _ended(self, now: float) -> Sequence[Job]:
+        """Return the jobs whose durations count. They are read once an hour: there may be thousands."""
+        if now - self._history[0] >= HISTORY_REFRESH_SECONDS:
+            recent = budgets.recent(self._store, now - HISTORY_SECONDS)
+            self._history = now, [job for job in recent if job.state.ended and has_queues(job.place)]
+        return self._history[1]
 
     def _view(self, name: ClusterName, history: Sequence[Job], now: float) -> View:
         shown = name.context or name.server
@@ -117,12 +127,12 @@ class Forecasts:
 
     def _active(self) -> list[Job]:
         listed = (entry.value for entry in everything(self._store, JOBS, states=ACTIVE))
-        return [job for job in listed if job.place == "gke"]
+        return [job for job in listed if has_queues(job.place)]
 
 
 def _clusters(active: Sequence[Job]) -> list[ClusterName]:
     """Return the clusters of these jobs."""
-    found = {}
+    found: dict[str, ClusterName] = {}
     for job in active:
         known = job.plan.get("cluster")
         if isinstance(known, dict) and isinstance(known.get("server"), str):

@@ -18,6 +18,7 @@ HOUSEKEEPING_SECONDS = 3600.0
 MIRROR_SECONDS = 300.0
 PRESENCE_SECONDS = 60.0
 PREDICTIONS_SECONDS = 60.0
+NOTICES_SECONDS = 30.0
 SETTLE_SECONDS = 5.0
 
 
@@ -37,11 +38,12 @@ class Service:
         mirror: Callable[[], None] | None = None,
         presence: Callable[[], None] | None = None,
         predictions: Callable[[], None] | None = None,
+        notices: Callable[[], None] | None = None,
     ) -> None:
         """Create the service.
 
         `mirror` copies the store's contents elsewhere; `presence` notes that it runs; `predictions` keeps predicted
-        starts and scores earlier ones.
+        starts and scores earlier ones; `notices` sends what is due.
         """
         self._store, self._driver, self._say = store, driver, say
         self._beside = [
@@ -49,6 +51,7 @@ class Service:
             ("mirror", mirror, MIRROR_SECONDS),
             ("presence", presence, PRESENCE_SECONDS),
             ("predictions", predictions, PREDICTIONS_SECONDS),
+            ("notices", notices, NOTICES_SECONDS),
         ]
         self.loop = Loop(
             self._round,

@@ -1,7 +1,7 @@
-"""How long jobs hold their slices, from those that ended. Pure.
+"""Durations for which jobs hold their slices, from those that ended. Pure.
 
 Durations are drawn from the most similar jobs of which enough have ended, and spread by a kernel on a logarithmic
-scale. For each simulation the sample itself is drawn anew, so that a range from few jobs is wide.
+scale. Each simulation draws a sample of its own from them, so that a range from few jobs is wide.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TRIES = 30
 
 @dataclass(frozen=True, slots=True)
 class Like:
-    """What makes jobs similar."""
+    """Traits by which jobs are similar."""
 
     team: str
     name: str
@@ -109,7 +109,7 @@ class Draw:
 
 def of_jobs(jobs: Iterable[Job], now: float) -> list[Ran]:
     """Return for how long ended jobs held their slices, from when they were admitted."""
-    return [Ran(like(job), held(job, now)) for job in jobs if job.state.ended and job.place == "gke"]
+    return [Ran(like(job), held(job, now)) for job in jobs if job.state.ended]
 
 
 def held(job: Job, now: float) -> float:

@@ -47,8 +47,8 @@ class Outlook:
 
 
 def outlook(queues: Queues, jobs: Iterable[Job], now: float) -> Outlook:
-    """Return the outlook of the queues, with these records of active and ended jobs."""
-    listed = [job for job in jobs if job.place == "gke" and now - (job.ended or now) < HISTORY_SECONDS]
+    """Return the outlook of the queues, with the records of active and ended jobs that went through queues."""
+    listed = [job for job in jobs if now - (job.ended or now) < HISTORY_SECONDS]
     active = [job for job in listed if not job.state.ended]
     picture = reading.picture(queues)
     likes = {_name(job): durations.like(job) for job in active}

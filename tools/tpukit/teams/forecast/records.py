@@ -87,8 +87,8 @@ def admitted(job: Job) -> float:
 
 
 def _record(job: Job, start: Start, now: float) -> Predicted:
-    ends = [min(at, now + HORIZON) for at in (start.soonest, start.likely, start.latest)]
-    return Predicted(job.id, job.team, now, *ends)
+    soonest, likely, latest = (min(at, now + HORIZON) for at in (start.soonest, start.likely, start.latest))
+    return Predicted(job.id, job.team, now, soonest, likely, latest)
 
 
 def _compared(one: Predicted, job: Job | None, now: float) -> Predicted:

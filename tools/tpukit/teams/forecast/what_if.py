@@ -83,8 +83,9 @@ def job_name(picture: Picture, text: str) -> str:
     found = [name for name in picture.jobs if text in (name, name.rpartition("/")[2])]
     if len(found) == 1:
         return found[0]
-    hint = "`tpu team queue` lists them" if not found else f"write one of {', '.join(sorted(found))}"
-    raise NotFound(f"{len(found) or 'no'} jobs named {text} are in the queues", hint=hint)
+    if found:
+        raise NotFound(f"{text} may be one of several jobs", hint=f"write one of {', '.join(sorted(found))}")
+    raise NotFound(f"there is no job {text} in the queues", hint="`tpu team queue` lists them")
 
 
 def _queue(picture: Picture, name: str) -> Queue:

@@ -32,6 +32,15 @@
     }, [data.steps, ...values], box);
   };
 
+  // The log stays at its end, where new lines come, unless it was scrolled up.
+  let atEnd = true;
+  document.body.addEventListener("htmx:beforeSwap", ({ target }) => {
+    if (target.id === "log") atEnd = target.scrollTop + target.clientHeight >= target.scrollHeight - 4;
+  });
+  document.body.addEventListener("htmx:afterSwap", ({ target }) => {
+    if (target.id === "log" && atEnd) target.scrollTop = target.scrollHeight;
+  });
+
   const home = document.getElementById("curve");
   let last = "";
   const curve = async () => {
@@ -41,7 +50,7 @@
     if (text === last) return;
     last = text;
     const data = JSON.parse(text);
-    if (!data.steps.length) return;
+    if (!data.steps.length || !window.uPlot) return;
     home.replaceChildren();
     draw(home, "loss", data, data.loss);
     draw(home, "steps/s", data, data.rate);
