@@ -179,23 +179,3 @@ def test_lines_about_a_cluster_in_a_box_train_through_a_preemption(reader: Reade
         started.wait()
     said = log.read_text()
     assert "attempt 1 runs" in said and "completed on all hosts" in said, said[:3000]
-    check_that_slices_of_another_kind_leave_those_that_are_there_in_the_queue(reader)
-
-
-def check_that_slices_of_another_kind_leave_those_that_are_there_in_the_queue(reader: Reader) -> None:
-    """Add slices to the running sandbox of the README. Both of its free slices take a job, which waits for nothing."""
-    reader.types("tpu sandbox up --slices v4-8=1")
-    queue = yaml.safe_load(reader.types("tpu sandbox shell kubectl get clusterqueue tpu -o yaml"))
-    (group,) = queue["spec"]["resourceGroups"]
-    chips = {
-        flavor["name"]: resource["nominalQuota"]
-        for flavor in group["flavors"]
-        for resource in flavor["resources"]
-        if resource["name"] == "google.com/tpu"
-    }
-    assert {name: int(number) for name, number in chips.items() if int(number)} == {"v4-2x2x2-spot": 16, "v4-2x2x1": 4}
-    job = yaml.safe_load((ROOT / "examples" / "02-pretrain" / "gke.yaml").read_text())
-    job = {name: job[name] for name in ("tpu", "slices", "capacity", "image")}
-    (reader.folder / "quick.yaml").write_text(yaml.safe_dump({**job, "name": "quick", "command": ["true"]}))
-    said = reader.types("tpu sandbox shell tpu run quick.yaml --place gke --set workdir=gs://my-runs/quick")
-    assert "completed on all hosts" in said and "has no" not in said, said

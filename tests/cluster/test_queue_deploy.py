@@ -10,7 +10,6 @@ import json
 import os
 import random
 import re
-import shutil
 import subprocess
 import sys
 import urllib.error
@@ -29,7 +28,6 @@ from google.oauth2.credentials import Credentials
 from support import role_sets
 from support.box import ROOT, TEAM, ZONE, Box, sandbox, until
 from support.firestore_emulator import emulator
-from support.page_commands import blocks, commands, joined
 from support.role_sets import RoleSets
 from tpubox.box import environment as box_environment
 from tpubox.kubelet import Pool, of_slice
@@ -106,7 +104,9 @@ class Deployed:
 
     def ask(self, path: str, body: object = None, token: str = "") -> tuple[int, Any]:
         """Send a request to the REST front end, at the address of one of its pods."""
-        address = f"http://{self.address_of_rest()}{path}"
+        pod, namespace = self.pods("rest")[0]["metadata"]["name"], queue_deployment.NAMESPACE
+        own = self.box.kubectl("exec", f"--namespace={namespace}", pod, "--", "printenv", "POD_IP").strip()
+        address = f"http://{own}:9467{path}"
         content = json.dumps(body).encode() if body is not None else None
         headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {token}"} if token else {})}
         request = urllib.request.Request(address, content, headers)
@@ -117,40 +117,6 @@ class Deployed:
         except urllib.error.HTTPError as error:
             with error:
                 return error.code, None
-
-    def address_of_rest(self) -> str:
-        pod, namespace = self.pods("rest")[0]["metadata"]["name"], queue_deployment.NAMESPACE
-        own = self.box.kubectl("exec", f"--namespace={namespace}", pod, "--", "printenv", "POD_IP").strip()
-        return f"{own}:9467"
-
-    def edit_files_of_the_queue(self) -> None:
-        """Give a copy of deploy/queue the values that the page names."""
-        folder = self.home / "deploy" / "queue"
-        name = self._creator()["envFrom"][0]["configMapRef"]["name"]
-        values = self.box.cluster.get("ConfigMap", name, queue_deployment.NAMESPACE)["data"]
-        (folder / "config.env").write_text("".join(f"{key}={value}\n" for key, value in values.items()))
-        self.edit_image(folder)
-
-    def edit_image(self, folder: Path) -> None:
-        """Write the image that the creator and `tpu serve` share into a copy of their folder."""
-        image, _, digest = self._creator()["image"].partition("@")
-        file = folder / "kustomization.yaml"
-        text = re.sub(r"newName: .*", f"newName: {image}", file.read_text())
-        file.write_text(re.sub(r"digest: .*", f"digest: {digest}", text))
-
-    def _creator(self) -> dict[str, Any]:
-        made = self.box.cluster.get("Deployment", "creator", queue_deployment.NAMESPACE)
-        found: dict[str, Any] = made["spec"]["template"]["spec"]["containers"][0]
-        return found
-
-    def first_line(self, line: str) -> str:
-        """Return the first line that a command prints, and end it."""
-        argv = ["bash", "-euc", f"exec timeout 120 {line}"]
-        with subprocess.Popen(argv, env=self.env, cwd=self.home, stdout=subprocess.PIPE, text=True) as started:
-            assert started.stdout
-            said = started.stdout.readline()
-            started.kill()
-        return said
 
     def token(self) -> str:
         secret = self.box.cluster.get("Secret", queue_deployment.TOKEN, queue_deployment.NAMESPACE)
@@ -377,48 +343,6 @@ def test_lines_of_the_scripts_list_show_follow_cancel_and_purge_jobs(deployed: D
     assert retried.startswith(f"{first.strip()}: ") and cancelled.startswith(f"{first.strip()}: ")
     assert len([line for line in creators.splitlines() if " Running " in line]) == 2
     assert first.strip() in purged.split() and second.strip() not in purged.split()
-
-
-def test_lines_by_hand_make_the_same_deployment_and_the_lines_about_http_send_a_job(deployed: Deployed):
-    """Type the page's lines with the values of the deployment: they change nothing that `tpu queue deploy` made."""
-    _deploy, by_hand = blocks("deploy/queue/README.md", "console", "Deploy")
-    _build, _push, bind, apply, secret, follow = joined(by_hand)
-    label, *call = commands("deploy/queue/README.md", "Over HTTP")
-    shutil.copytree(ROOT / "deploy" / "queue", deployed.home / "deploy" / "queue")
-    deployed.edit_files_of_the_queue()
-    before = deployed.everything()
-    deployed.type(bind.replace("my-project", PROJECT))
-    deployed.type(apply)
-    assert deployed.everything() == before
-    assert deployed.first_line(follow)
-    deployed.type(f"kubectl create namespace my-app\n{label}")
-    own = deployed.address_of_rest()
-    (deployed.home / ".curlrc").write_text(f'noproxy = "*"\nconnect-to = "rest.tpukit-queue:80:{own}"\n')
-    answer = json.loads(deployed.type(f"export CURL_HOME={deployed.home}\n" + "\n".join(call)))
-    assert answer["status"] == "pending", answer
-    deployed.type("kubectl -n tpukit-queue delete secret rest")
-    deployed.type(secret)
-    token = deployed.type(f"{call[0]}\nprintf %s $token")
-    assert re.fullmatch(r"[0-9a-f]{64}\n?", token), token
-
-
-def test_serve_is_started_by_the_lines_of_its_page(deployed: Deployed):
-    _account, lines, _port = blocks("deploy/serve/README.md", "console")
-    apply, rollout, follow = joined(lines)
-    folder = deployed.home / "deploy" / "serve"
-    shutil.copytree(ROOT / "deploy" / "serve", folder)
-    server = json.loads(deployed.box.tpu("status", "--json"))["server"]
-    values = {"TPUKIT_STORE": f"firestore://{PROJECT}", "TPUKIT_CLUSTER_SERVER": server}
-    values |= {"GOOGLE_SERVICE_ACCOUNT": f"tpukit-serve@{PROJECT}.iam.gserviceaccount.com"}
-    values |= {"FIRESTORE_EMULATOR_HOST": deployed.firestore}
-    (folder / "config.env").write_text("".join(f"{key}={value}\n" for key, value in values.items()))
-    deployed.edit_image(folder)
-    bindings = (folder / "teams.yaml").read_text().split("---\n")
-    (folder / "teams.yaml").write_text(next(one for one in bindings if f"namespace: {TEAM}\n" in one))
-    deployed.type(apply)
-    deployed.type(rollout)
-    assert deployed.first_line(follow)
-    deployed.type("kubectl delete -k deploy/serve")
 
 
 def test_uninstall_removes_the_queue_with_its_accounts_and_leaves_its_jobs(deployed: Deployed):

@@ -57,3 +57,12 @@ def test_command_that_needs_a_setting_names_the_file_and_the_line_to_add(tpu, fi
         said = tpu(*words, code=2).stderr
         assert str(file) in said and ("`project: my-project-1`" in said or "`zone: us-central2-b`" in said)
         assert "`tpu settings " in said
+
+
+def test_job_on_tpu_vms_without_settings_names_project_and_zone_each_with_its_line(tpu, file):
+    tpu.file("true")
+    said = tpu("run", "train.yaml", "--place", "tpu-vm", "--dry-run", code=2).stderr
+    assert (
+        "zone: TPU VMs belong to a Google Cloud zone, and none is set\n  run `tpu settings zone us-central2-b`" in said
+    )
+    assert "project: TPU VMs belong to a Google Cloud project, and none is set\n  run `tpu settings project " in said

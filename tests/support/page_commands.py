@@ -26,7 +26,7 @@ def tokens(page: Path) -> list[Token]:
 def commands(page: str, heading: str = "") -> list[str]:
     """Return the commands of a page, or of one of its sections: continued lines are one, comments are left out."""
     found = [block for language in ("console", "sh", "bash") for block in blocks(page, language, heading)]
-    return [line for block in found for line in joined(block)]
+    return [line for block in found for line in _joined(block)]
 
 
 def blocks(page: str, language: str, heading: str = "") -> list[str]:
@@ -41,7 +41,7 @@ def blocks(page: str, language: str, heading: str = "") -> list[str]:
     return found
 
 
-def joined(block: str) -> list[str]:
+def _joined(block: str) -> list[str]:
     """Return the commands of a block; a loop is one command."""
     lines = re.sub(r"\\\n\s*", "", block).splitlines()
     made: list[str] = []

@@ -51,7 +51,7 @@ def push(
 
     known = repository or settings.load().repository
     if not known:
-        hint = f"`tpu cluster up` creates one and writes it to that file; or {settings.hint('repository')}"
+        hint = f"`tpu cluster up` creates one and writes it to your settings; or {settings.hint('repository')}"
         raise Invalid(Problem("--repository", "no repository is given, and the setting `repository` is not set", hint))
     target = images.Repository(str(Settings.from_json({"repository": known}).repository))
     tag = tag or datetime.now(UTC).strftime("%Y%m%d-%H%M%S")

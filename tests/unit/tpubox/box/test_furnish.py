@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
+from tpubox.box import furnish
 from tpubox.box.furnish import ZONE, additions
 from tpubox.kubelet import Pool, of_slice
 from tpukit import catalogue
 from tpukit.jobs.render import PoolKind
+from tpukit.teams.shares import shares
+from tpukit.teams.workloads import CHIPS
 
 V4_16, V5E_16 = catalogue.find("v4-16"), catalogue.find("v5litepod-16")
 SPOT, ON_DEMAND, OTHER = PoolKind(V4_16, "spot"), PoolKind(V4_16), PoolKind(V5E_16, "spot")
@@ -48,3 +52,44 @@ def test_additions_do_not_count_pools_of_clusters_that_terraform_made():
     foreign = replace(of_slice("theirs", V4_16, ZONE, capacity="spot"), cluster="projects/p/locations/l/clusters/c")
     _, total = additions([foreign], {ON_DEMAND: 1})
     assert total == {ON_DEMAND: 1}
+
+
+class Machines:
+    """The pools of the node agent, without nodes."""
+
+    def __init__(self):
+        self._pools = {}
+
+    def pools(self):
+        return {name: {"pool": pool.to_json()} for name, pool in self._pools.items()}
+
+    def add_pool(self, pool):
+        self._pools[pool.name] = pool
+
+
+class Applied:
+    """A cluster that holds what was applied last under each name."""
+
+    def __init__(self):
+        self._found = {}
+
+    def apply(self, document):
+        metadata = document["metadata"]
+        self._found[document["kind"], metadata.get("namespace", ""), metadata["name"]] = document
+
+    def list(self, kind):
+        return [document for (of, _, _), document in self._found.items() if of == kind]
+
+
+def test_slices_of_another_kind_on_a_running_sandbox_leave_those_that_are_there_in_the_queue(monkeypatch):
+    machines, cluster = Machines(), Applied()
+    monkeypatch.setattr(furnish, "agent", lambda place: machines)
+    monkeypatch.setattr(furnish, "Cluster", lambda kubeconfig: cluster)
+    monkeypatch.setattr(furnish, "_post", lambda place, path, body: None)
+    place = SimpleNamespace(kubeconfig="", google=())
+    furnish.furnish(place, {SPOT: 2})
+    furnish.furnish(place, {OTHER: 1})
+    (queue,) = cluster.list("ClusterQueue")
+    slices = {flavor: int(share.own) for (flavor, resource), share in shares(queue).items() if resource == CHIPS}
+    assert {flavor: chips for flavor, chips in slices.items() if chips} == {SPOT.flavor: 16, OTHER.flavor: 16}
+    assert {one["metadata"]["name"] for one in cluster.list("ResourceFlavor")} >= {SPOT.flavor, OTHER.flavor}

@@ -89,7 +89,7 @@ class TpuVmPlace:
     def prepare(self, plan: Plan) -> Plan:
         settings, named = plan.settings, plan.vms.nodes if plan.vms else ()
         problems = [
-            Problem(name, "TPU VMs belong to a Google Cloud project, and none is set", settings_file.hint(name))
+            Problem(name, f"TPU VMs belong to a Google Cloud {name}, and none is set", settings_file.hint(name))
             for name in ("project", "zone")
             if not getattr(settings, name)
         ]
