@@ -133,20 +133,15 @@ def test_several_slices_are_compared_with_the_cheapest_that_fits_first(tmp_path:
     assert (tmp_path / "shapes.html").read_text(encoding="utf-8").count("<circle") == 1
 
 
-@pytest.mark.parametrize(("flag", "change"), [("--scan", "layers"), ("--unrolled", "loss"), ("--scan", "sharding")])
-def test_remedy_lowers_the_memory_of_a_step(flag: str, change: str) -> None:
+def test_remedy_lowers_the_memory_of_a_step() -> None:
     plain, changed = (
-        fit(FOLDER / "remedies", "python", "train.py", flag, change=one, fresh=bool(one)) for one in ("", change)
+        fit(FOLDER / "remedies", "python", "train.py", change=one, fresh=bool(one)) for one in ("", "layers")
     )
     assert plain.memory
     assert changed.memory
+    assert plain.loops
     assert changed.can_run, changed.findings
-    if change == "sharding":
-        assert (plain.replicated, changed.replicated) == (True, False)
-        assert changed.memory.parameters == pytest.approx(plain.memory.parameters / 4)
-    else:
-        assert changed.memory.temporaries < 0.9 * plain.memory.temporaries
-        assert bool(plain.loops) is (change == "layers")
+    assert changed.memory.temporaries < 0.9 * plain.memory.temporaries
 
 
 def test_run_with_fit_refuses_a_job_that_cannot_fit(tmp_path: Path) -> None:
