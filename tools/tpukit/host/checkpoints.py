@@ -125,7 +125,8 @@ class Checkpoints:
             return
         with self._host.pulse.doing("saving"):
             self._save(step, state, data)
-        self._requested = step
+        # The manager has waited for the save before this one. `saved` never finds it idle if each save follows at once.
+        self._saved, self._requested = self._requested, step
         self._host.flush()
 
     def _save(self, step: int, state: Any, data: DataIterator) -> None:
