@@ -79,8 +79,8 @@ CLUSTER = (
         "g",
         "a leader that cannot see keeps its lease",
         "provisioner/leader.py",
-        "            if self.leading():\n                self._release()\n                self._changed(False)\n",
-        "            self._rests = -1.0\n",
+        "            if self.leading():\n                self._release()\n                self._changed(False)",
+        "            self._rests = -1.0",
         "provisioner",
     ),
     Mutation(
